@@ -1,0 +1,23 @@
+# ws_add_test(NAME SOURCES a.cc LABELS fast plan [LIBS x]): one GoogleTest program, registered with ctest under its
+# labels and a time limit. `fast` tests finish in seconds; the others run with `scripts/test --full`.
+if(WIDESTREAM_DEVELOPER)
+  find_package(GTest REQUIRED)
+  find_path(WS_RAPIDCHECK_INCLUDE rapidcheck.h REQUIRED)
+  find_library(WS_RAPIDCHECK_LIB rapidcheck REQUIRED)
+endif()
+function(ws_add_test name)
+  if(NOT WIDESTREAM_DEVELOPER)
+    return()
+  endif()
+  cmake_parse_arguments(A "" "TIMEOUT" "SOURCES;LABELS;LIBS" ${ARGN})
+  if(NOT A_TIMEOUT)
+    set(A_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${A_SOURCES})
+  target_link_libraries(${name} PRIVATE engine ${A_LIBS} GTest::gtest_main ${WS_RAPIDCHECK_LIB})
+  target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}")
+  target_include_directories(${name} SYSTEM PRIVATE "${WS_RAPIDCHECK_INCLUDE}")
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS "${A_LABELS}" TIMEOUT ${A_TIMEOUT}
+    ENVIRONMENT "WIDESTREAM_SOURCE_DIR=${CMAKE_SOURCE_DIR};WIDESTREAM_ARROW_GLUE=${CMAKE_BINARY_DIR}/engine/formats/arrow/libwidestream_arrow.so;TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/tsan.supp")
+endfunction()
