@@ -57,7 +57,12 @@ class DocumentLayout:
 
     @classmethod
     def from_cu_seqlens(
-        cls, cu_seqlens: Tensor, tokens: int, waste_pairs: int = GROUP_WASTE_PAIRS
+        cls,
+        cu_seqlens: Tensor,
+        tokens: int,
+        waste_pairs: int = GROUP_WASTE_PAIRS,
+        *,
+        device: torch.device | None = None,
     ) -> DocumentLayout:
         """Plans the groups.
 
@@ -65,6 +70,7 @@ class DocumentLayout:
             cu_seqlens: int32 or int64 [documents + 1], from 0 to `tokens`, not decreasing.
             tokens: T.
             waste_pairs: padding a group may hold, in query-key pairs.
+            device: of the layout's tensors. Default: that of `cu_seqlens`.
 
         Raises:
             ValueError: cu_seqlens does not describe `tokens` tokens.
@@ -79,7 +85,7 @@ class DocumentLayout:
                 f"{int(bounds[0])} to {int(bounds[-1])}"
                 + (" and falls in between" if bool((lengths < 0).any()) else "")
             )
-        device = cu_seqlens.device
+        device = device or cu_seqlens.device
         keep = lengths > 0
         starts, lengths = bounds[:-1][keep], lengths[keep]
         document_end_T = (starts + lengths).repeat_interleave(lengths).to(device)
