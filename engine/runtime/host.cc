@@ -319,8 +319,7 @@ Status Host::Deliver(Planned planned) {
     WS_ASSIGN_OR_RETURN(BatchView view, LayOut(job_.batch, plan, options_.rank));
     SetDoing(
         StrCat("building step ", plan->step, ": waiting for memory that the trainer still holds"));
-    WS_ASSIGN_OR_RETURN(std::shared_ptr<Slab> slab,
-                        slabs_->Lease(view.size_bytes, Clock::time_point::max()));
+    WS_ASSIGN_OR_RETURN(std::shared_ptr<Slab> slab, LeaseSlab(view.size_bytes));
     SetDoing(StrCat("building step ", plan->step));
     const IdsProvider ids = [this](std::uint32_t source, std::uint32_t epoch,
                                    std::uint64_t position) {
@@ -340,6 +339,16 @@ Status Host::Deliver(Planned planned) {
   }
   changed_.NotifyAll();
   return Status::Ok();
+}
+
+Result<std::shared_ptr<Slab>> Host::LeaseSlab(std::size_t size_bytes) {
+  for (;;) {
+    Result<std::shared_ptr<Slab>> slab =
+        slabs_->Lease(size_bytes, Clock::now() + std::chrono::milliseconds(100));
+    if (slab.ok() || slab.status().code() != StatusCode::kDeadlineExceeded) return slab;
+    MutexLock lock(mutex_);
+    if (stopping_) return Status::Cancelled("the host was stopped");
+  }
 }
 
 void Host::ReleaseBefore(const PlannerState& state) {

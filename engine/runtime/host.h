@@ -107,6 +107,9 @@ class Host {
   Result<Planner::Outcome> PlanStep();
   Status Fetch(const ReadRequest& request);
   Status Deliver(Planned planned);
+  // Waits for memory as long as the host runs: the trainer may hold its batches as long as it
+  // likes.
+  Result<std::shared_ptr<Slab>> LeaseSlab(std::size_t size_bytes);
   void ReleaseBefore(const PlannerState& state);
   std::string DescribeBadRecords(const Status& status) const;
   void SetDoing(std::string doing) WS_EXCLUDES(mutex_);
