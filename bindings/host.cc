@@ -170,7 +170,7 @@ std::uint64_t Decide(Host& host, Decision decision) {
 }  // namespace
 }  // namespace widestream::python
 
-void RegisterHost(nb::module_& m) {
+void register_host(nb::module_& m) {
   using namespace widestream;          // NOLINT(google-build-using-namespace): glue
   using namespace widestream::python;  // NOLINT(google-build-using-namespace): glue
   m.def(

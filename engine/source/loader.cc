@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/base/format_text.h"
 #include "engine/base/hash.h"
 
 namespace widestream {
@@ -64,13 +65,24 @@ void SourceLoader::MaybeRead() {
   const bool required = wanted_ >= read_to_;
   if (!required && !slots_.empty() && buffered_bytes_ >= options_.read_ahead_bytes) return;
   reading_ = true;
+  Submit("read", [this] {
+    ReadTask();
+    return Status::Ok();
+  });
+}
+
+void SourceLoader::Submit(const char* what, Task task) {
   ++tasks_;
-  const Status status = pool_->Submit(options_.source, [this] { ReadTask(); });
-  if (!status.ok()) {
-    reading_ = false;
+  TaskOptions options;
+  options.queue = options_.source;
+  options.name = StrCat(what, " of source '", options_.spec.name, "'");
+  options.on_done = [this](const Status& status) {
+    MutexLock lock(mutex_);
+    if (!status.ok()) Fail(status);
     --tasks_;
-    Fail(status);
-  }
+    changed_.NotifyAll();
+  };
+  pool_->Submit(std::move(task), std::move(options));
 }
 
 void SourceLoader::ReadTask() {
@@ -93,16 +105,12 @@ void SourceLoader::ReadTask() {
     slots_.push_back(slot);
     read_to_ = raw->end_of_epoch ? std::make_pair(slot->epoch + 1, std::uint64_t{0})
                                  : std::make_pair(slot->epoch, slot->position + slot->records);
-    ++tasks_;
-    const Status status =
-        pool_->Submit(options_.source, [this, slot, raw] { TransformTask(slot, raw); });
-    if (!status.ok()) {
-      --tasks_;
-      Fail(status);
-    }
+    Submit("transform", [this, slot, raw] {
+      TransformTask(slot, raw);
+      return Status::Ok();
+    });
     MaybeRead();
   }
-  --tasks_;
   changed_.NotifyAll();
 }
 
@@ -117,7 +125,6 @@ void SourceLoader::TransformTask(std::shared_ptr<Slot> slot, std::shared_ptr<Raw
   }
   slot->bytes = slot->block->bytes;
   MaybeRead();
-  --tasks_;
   changed_.NotifyAll();
 }
 

@@ -81,6 +81,8 @@ class SourceLoader {
 
   SourceLoader(TaskPool* pool, SourceLoaderOptions options, std::unique_ptr<BlockReader> reader);
   void MaybeRead() WS_REQUIRES(mutex_);
+  // The task must not hold mutex_ when it returns; its failure becomes the loader's fault.
+  void Submit(const char* what, Task task) WS_REQUIRES(mutex_);
   void ReadTask();
   void TransformTask(std::shared_ptr<Slot> slot, std::shared_ptr<RawBlock> raw);
   void Transform(const RawBlock& raw, SampleBlock* out) const;

@@ -90,7 +90,8 @@ Result<Manifest> BuildManifest(FileSystem& fs, const SourceSpec& source) {
     entry.relative_path =
         root.empty() || path.size() <= root.size() + 1 ? path : path.substr(root.size() + 1);
     entry.size_bytes = file.size_bytes;
-    WS_ASSIGN_OR_RETURN(entry.fingerprint, ShardFingerprint(fs, path));
+    WS_ASSIGN_OR_RETURN(const Fingerprint fingerprint, ShardFingerprint(fs, path));
+    entry.fingerprint = fingerprint.Hex();
     manifest.shards.push_back(std::move(entry));
   }
   std::sort(

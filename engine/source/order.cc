@@ -64,8 +64,8 @@ Result<std::shared_ptr<ShardReader>> BlockReader::Open(std::uint32_t shard) {
   const std::string where = "source '" + source_.name + "'";
   const Result<FileInfo> now = fs_->Stat(entry.path);
   if (!now.ok()) return now.status().WithContext(where);
-  WS_ASSIGN_OR_RETURN(const std::string fingerprint, ShardFingerprint(*fs_, entry.path));
-  if (now->size_bytes != entry.size_bytes || fingerprint != entry.fingerprint) {
+  WS_ASSIGN_OR_RETURN(const Fingerprint fingerprint, ShardFingerprint(*fs_, entry.path));
+  if (now->size_bytes != entry.size_bytes || fingerprint.Hex() != entry.fingerprint) {
     return Status::DataCorruption(where + ": " + entry.path + " changed since the job began (" +
                                   std::to_string(entry.size_bytes) + " bytes then, " +
                                   std::to_string(now->size_bytes) +
