@@ -29,7 +29,22 @@ UNSHIPPABLE = (
     "shared" + "/reference",
     "shared" + "/tools",
 )
-SOURCE_SUFFIXES = {".py", ".pyi", ".cc", ".h", ".cu", ".cmake", ".toml", ".json", ".yaml", ".yml", ".md", ".txt", ".in", ""}
+SOURCE_SUFFIXES = {
+    ".py",
+    ".pyi",
+    ".cc",
+    ".h",
+    ".cu",
+    ".cmake",
+    ".toml",
+    ".json",
+    ".yaml",
+    ".yml",
+    ".md",
+    ".txt",
+    ".in",
+    "",
+}
 CODE_SUFFIXES = {".py", ".pyi", ".cc", ".h", ".cu"}
 
 
@@ -222,9 +237,21 @@ def test_the_package_imports_only_what_it_declares() -> None:
 @pytest.mark.parametrize(
     ("report", "last_line", "status"),
     [
-        ("<testsuite><testcase name='a'/><testcase name='b'><skipped/></testcase></testsuite>", "1 passed, 0 failed", 0),
-        ("<testsuite><testcase name='a'/><testcase name='b'><failure/></testcase></testsuite>", "1 passed, 1 failed", 1),
-        ("<testsuites><testsuite><testcase name='a'><error/></testcase></testsuite></testsuites>", "0 passed, 1 failed", 1),
+        (
+            "<testsuite><testcase name='a'/><testcase name='b'><skipped/></testcase></testsuite>",
+            "1 passed, 0 failed",
+            0,
+        ),
+        (
+            "<testsuite><testcase name='a'/><testcase name='b'><failure/></testcase></testsuite>",
+            "1 passed, 1 failed",
+            1,
+        ),
+        (
+            "<testsuites><testsuite><testcase name='a'><error/></testcase></testsuite></testsuites>",
+            "0 passed, 1 failed",
+            1,
+        ),
         ("<testsuite><testcase name='a'", "0 passed, 1 failed", 1),
         ("<testsuite/>", "0 passed, 0 failed", 1),
     ],
