@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-import widestream as ws
-from widestream.errors import DataCorruptionError, InvalidArgumentError
 
+import widestream as ws
 from tests.support.jobs import fingerprint, sentences, small_job, take, write_jsonl
+from widestream.errors import DataCorruptionError, InvalidArgumentError
 
 SEEN = tuple[int, str, str]
 

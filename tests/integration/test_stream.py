@@ -6,8 +6,8 @@ import collections
 
 import numpy as np
 import pytest
-import widestream as ws
 
+import widestream as ws
 from tests.support.jobs import fingerprint, members, sentences, small_job, take, write_jsonl
 
 STEPS = 25

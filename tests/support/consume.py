@@ -6,13 +6,11 @@ python -m tests.support.consume JOB_JSON OUT STEPS
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from pathlib import Path
 
 import widestream as ws
-
 from tests.support.jobs import fingerprint
 
 CHECKPOINT_EVERY = 3
@@ -40,7 +38,7 @@ def main() -> None:
                 loader.commit()
                 temporary = checkpoint.with_suffix(".new")
                 temporary.write_text(json.dumps(loader.state_dict()))
-                os.replace(temporary, checkpoint)
+                temporary.replace(checkpoint)
     (out / "done").touch()
 
 
