@@ -4,8 +4,8 @@
 #include <atomic>
 #include <string>
 #include <thread>
+#include <unordered_set>
 #include <utility>
-#include <vector>
 
 #include "engine/base/thread_annotations.h"
 
@@ -49,8 +49,8 @@ class State {
     cancelled_.store(true, std::memory_order_release);
     running_thread_ = std::this_thread::get_id();
     while (!callbacks_.empty()) {
-      running_ = std::move(callbacks_.back());
-      callbacks_.pop_back();
+      running_ = *callbacks_.begin();
+      callbacks_.erase(callbacks_.begin());
       const std::shared_ptr<Callback> callback = running_;
       lock.Unlock();
       callback->call();
@@ -64,13 +64,13 @@ class State {
   bool Add(std::shared_ptr<Callback> callback) WS_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     if (cancelled_.load(std::memory_order_relaxed)) return false;
-    callbacks_.push_back(std::move(callback));
+    callbacks_.insert(std::move(callback));
     return true;
   }
 
   void Remove(const std::shared_ptr<Callback>& callback) WS_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
-    std::erase(callbacks_, callback);
+    callbacks_.erase(callback);
     if (running_thread_ == std::this_thread::get_id()) return;
     while (running_ == callback) callback_returned_.Wait(mutex_);
   }
@@ -81,7 +81,7 @@ class State {
   mutable Mutex mutex_;
   CondVar callback_returned_;
   Status reason_ WS_GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<Callback>> callbacks_ WS_GUARDED_BY(mutex_);
+  std::unordered_set<std::shared_ptr<Callback>> callbacks_ WS_GUARDED_BY(mutex_);
   std::shared_ptr<Callback> running_ WS_GUARDED_BY(mutex_);
   std::thread::id running_thread_ WS_GUARDED_BY(mutex_);
 };
