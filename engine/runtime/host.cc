@@ -61,6 +61,7 @@ Status Host::Open() {
     job_.mesh.dp = 1;
     options_.rank = 0;
   }
+  if (!options_.run_fs) options_.run_fs = LocalFileSystem();
   if (!job_.tokenizer)
     return Status::InvalidArgument("the job has no `tokenizer`; its sources hold text");
   fs_ = options_.fs ? options_.fs : RestrictToRoots(LocalFileSystem(), job_.data_roots);
@@ -106,7 +107,7 @@ Status Host::Open() {
   WS_ASSIGN_OR_RETURN(StateDocument document, InitialDocument());
   WS_RETURN_IF_ERROR(OpenSources(document));
   if (!job_.run_dir.empty() && !options_.held_out) {
-    WS_ASSIGN_OR_RETURN(journal_, RunJournal::Open(LocalFileSystem(), job_.run_dir, stream_hash_,
+    WS_ASSIGN_OR_RETURN(journal_, RunJournal::Open(options_.run_fs, job_.run_dir, stream_hash_,
                                                    document.state.step, options_.fork));
     for (Decision& decision : journal_->DecisionsFrom(document.state.step)) {
       if (std::find(document.decisions.begin(), document.decisions.end(), decision) ==
@@ -118,10 +119,9 @@ Status Host::Open() {
       const std::string& name =
           source_info_[static_cast<std::size_t>(&manifest - manifests_.data())].name;
       const std::string path = job_.run_dir + "/manifests/" + manifest.hash + ".json";
-      if (!LocalFileSystem()->Stat(path).ok()) {
-        WS_RETURN_IF_ERROR(LocalFileSystem()->CreateFolders(job_.run_dir + "/manifests"));
-        WS_RETURN_IF_ERROR(
-            LocalFileSystem()->WriteAtomically(path, ManifestToJson(name, manifest)));
+      if (!options_.run_fs->Stat(path).ok()) {
+        WS_RETURN_IF_ERROR(options_.run_fs->CreateFolders(job_.run_dir + "/manifests"));
+        WS_RETURN_IF_ERROR(options_.run_fs->WriteAtomically(path, ManifestToJson(name, manifest)));
       }
     }
   }
@@ -187,7 +187,7 @@ Status Host::CheckManifest(std::size_t source, const Manifest& manifest,
     return Status::Ok();
   std::string changes = "its manifest differs";
   if (!job_.run_dir.empty()) {
-    const Result<std::string> stored = LocalFileSystem()->ReadAll(
+    const Result<std::string> stored = options_.run_fs->ReadAll(
         job_.run_dir + "/manifests/" + state.sources[source].manifest + ".json", 1U << 30);
     if (stored.ok()) {
       const Result<std::string> described = DescribeManifestChange(*stored, manifest);

@@ -31,8 +31,10 @@ struct HostOptions {
   std::uint32_t rank = 0;  // the data-parallel rank whose tensors are built
   bool held_out = false;   // the stream of the held-out records, one epoch; never journalled
   bool fork = false;  // a state of another stream is accepted; later journal records are dropped
-  std::shared_ptr<FileSystem> fs;  // null: local files, restricted to the job's data_roots
-  std::string state_json;          // "" = from the beginning
+  std::shared_ptr<FileSystem>
+      fs;  // of the data; null: local files, restricted to the job's data_roots
+  std::shared_ptr<FileSystem> run_fs;  // of the run folder; null: local files
+  std::string state_json;              // "" = from the beginning
 };
 
 // One step as delivered. Immutable; owns its memory.
