@@ -95,7 +95,5 @@ def fetch(
             failures.append(str(error))
     if failures:
         unique = tuple(dict.fromkeys(failures))
-        raise CorporaError(
-            f"{len(unique)} of the downloads or conversions failed: " + "; ".join(unique), unique
-        )
+        raise CorporaError(f"{len(unique)} of the downloads or conversions failed: " + "; ".join(unique), unique)
     return fetched

@@ -69,9 +69,7 @@ class PackageCache:
         with tempfile.TemporaryDirectory(prefix=".partial-", dir=self.debs) as partial:
             # As root, apt would drop to a user that cannot write here.
             command = ["apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", package]
-            _run(
-                command, Path(partial), _DOWNLOAD_TIMEOUT_SECONDS, "is there a network, and is the mirror up?"
-            )
+            _run(command, Path(partial), _DOWNLOAD_TIMEOUT_SECONDS, "is there a network, and is the mirror up?")
             found = list(Path(partial).glob("*.deb"))
             if len(found) != 1:
                 raise CorporaError(f"`apt-get download {package}` left {len(found)} packages instead of one")
@@ -87,9 +85,7 @@ class PackageCache:
         partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=self.trees))
         try:
             command = ["dpkg-deb", "-x", str(deb), str(partial)]
-            _run(
-                command, self.root, _UNPACK_TIMEOUT_SECONDS, f"if {deb} is damaged, delete it and fetch again"
-            )
+            _run(command, self.root, _UNPACK_TIMEOUT_SECONDS, f"if {deb} is damaged, delete it and fetch again")
             partial.chmod(0o755)
             partial.rename(self.trees / package)
         finally:

@@ -31,9 +31,7 @@ def metamath_theorems(cache: PackageCache, this: Corpus) -> Iterator[Record]:
             equals = text.index("$=", at)
             end = text.index("$.", equals)
             parts = (" ".join(part.split()) for part in (comment, text[at:equals], text[equals + 2 : end]))
-            yield document(
-                "Theorem {}. {}\nStatement: {}\nProof: {}".format(label, *parts), "metamath", key=label
-            )
+            yield document("Theorem {}. {}\nStatement: {}\nProof: {}".format(label, *parts), "metamath", key=label)
             at = end + 2
         elif word in ("$a", "$e", "$f", "$c", "$v", "$d"):
             at = text.index("$.", at) + 2

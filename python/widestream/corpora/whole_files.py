@@ -15,9 +15,7 @@ def _documents(cache: PackageCache, this: Corpus, suffixes: tuple[str, ...], lan
         yield document(read_text(path), lang, path=path.relative_to(cache.trees).as_posix())
 
 
-def _documents_by_path(
-    cache: PackageCache, this: Corpus, suffixes: tuple[str, ...], pattern: str
-) -> Iterator[Record]:
+def _documents_by_path(cache: PackageCache, this: Corpus, suffixes: tuple[str, ...], pattern: str) -> Iterator[Record]:
     """Only the paths that match; the language is group 1, or English where it is empty."""
     for path in cache.files(this.core + this.extra, *suffixes):
         inside = path.relative_to(cache.trees).as_posix()
