@@ -72,9 +72,7 @@ def matches(pattern: str, files: list[Path]) -> list[str]:
 
 def test_import_loads_nothing_heavy() -> None:
     program = f"import sys, widestream; print([m for m in {HEAVY!r} if m in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd="/"
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd="/")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
 
@@ -85,9 +83,7 @@ def test_committed_stub_is_what_the_extension_gives(tmp_path: Path) -> None:
         assert not committed.exists(), "a stub of an extension that does not exist"
         pytest.skip("there is no extension yet")
     assert committed.exists(), "type: scripts/update_stubs"
-    subprocess.run(
-        [ROOT / "scripts" / "update_stubs", tmp_path], check=True, capture_output=True, timeout=100
-    )
+    subprocess.run([ROOT / "scripts" / "update_stubs", tmp_path], check=True, capture_output=True, timeout=100)
     assert (tmp_path / "_core.pyi").read_text() == committed.read_text(), "type: scripts/update_stubs"
 
 
@@ -150,9 +146,7 @@ def test_code_is_ascii() -> None:
 
 
 def test_the_engine_neither_prints_nor_aborts() -> None:
-    engine = [
-        p for p in project_files({".cc", ".h"}) if "engine" in p.parts and not p.name.endswith("_test.cc")
-    ]
+    engine = [p for p in project_files({".cc", ".h"}) if "engine" in p.parts and not p.name.endswith("_test.cc")]
     calls = r"std::(cout|cerr|clog|abort|terminate|exit)\b|(?<![\w.>])(f?printf|puts|abort|exit|_exit)\("
     assert matches(calls, engine) == []
 
@@ -173,9 +167,7 @@ def test_the_library_prints_only_from_the_command_line() -> None:
 def test_the_package_never_unpickles() -> None:
     """Files are hostile: no pickle; torch.load only with weights_only."""
     package = sorted((ROOT / "python" / "widestream").rglob("*.py"))
-    loads = (
-        r"^\s*(import|from)\s+(pickle|dill|cloudpickle|marshal|shelve)\b|torch\.load\((?!.*weights_only=True)"
-    )
+    loads = r"^\s*(import|from)\s+(pickle|dill|cloudpickle|marshal|shelve)\b|torch\.load\((?!.*weights_only=True)"
     assert matches(loads, package) == []
 
 
@@ -217,9 +209,7 @@ def test_installed_packages_are_the_pinned_ones() -> None:
 def test_the_package_imports_only_what_it_declares() -> None:
     """Imported modules belong to the dependencies, the extras or the standard library."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    declared = project["dependencies"] + [
-        r for extra in project["optional-dependencies"].values() for r in extra
-    ]
+    declared = project["dependencies"] + [r for extra in project["optional-dependencies"].values() for r in extra]
     distributions = {re.split(r"[^A-Za-z0-9_.\-]", r)[0].lower().replace("_", "-") for r in declared}
     owners = importlib.metadata.packages_distributions()
     undeclared = []

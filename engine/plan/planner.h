@@ -39,7 +39,11 @@ struct PlannerState {
   std::uint64_t step = 0;   // the next step to plan
   std::uint64_t draws = 0;  // draws made so far
   std::uint64_t drawn = 0;  // the mixture's clock: tokens or samples drawn so far
-  std::uint64_t stage = 0;
+  std::uint64_t mixture_start =
+      0;                    // value of `drawn` when the mixture in force began: 0, or at an edit
+  std::uint64_t stage = 0;  // of the mixture in force
+  std::vector<std::uint64_t>
+      base_weights;  // in force before an edit whose first stage ramps from them; else empty
   std::uint64_t real_tokens = 0;  // delivered so far
   bool ended = false;             // no draw is possible any more
   std::int64_t open_source = -1;  // unit samples: the source whose sample is not fully drawn
