@@ -5,11 +5,12 @@ include(CMakePackageConfigHelpers)
 
 set(WS_CONFIG_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/widestream")
 
+set_target_properties(engine PROPERTIES OUTPUT_NAME widestream_engine)
 install(TARGETS engine EXPORT widestreamTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 # Public is what a header of the engine can be included as; anything named internal, and what only tests
 # include, stays private.
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/engine" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/widestream"
-  FILES_MATCHING PATTERN "*.h" PATTERN "*internal*" EXCLUDE PATTERN "*_test.h" EXCLUDE PATTERN "testing" EXCLUDE)
+  FILES_MATCHING PATTERN "*.h" PATTERN "*internal*" EXCLUDE PATTERN "*_test.h" EXCLUDE PATTERN "testing*" EXCLUDE PATTERN "temporary_folder.h" EXCLUDE)
 install(EXPORT widestreamTargets NAMESPACE widestream:: DESTINATION "${WS_CONFIG_DIR}")
 configure_package_config_file("${CMAKE_SOURCE_DIR}/cmake/widestreamConfig.cmake.in"
   "${CMAKE_BINARY_DIR}/widestreamConfig.cmake" INSTALL_DESTINATION "${WS_CONFIG_DIR}")
