@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import gzip
 import hashlib
-import io
 import json
 import os
 import struct
@@ -13,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 from widestream.corpora.catalogue import Choice, Record
 from widestream.corpora.errors import CorporaError
@@ -49,7 +48,7 @@ def numbered(
     seen: set[bytes] = set()
     count = duplicates = 0
     for record in records:
-        data = record["text"].encode("utf-8", "replace")
+        data = record["text"].encode()
         if not data.strip():
             continue
         digest = hashlib.blake2b(data, digest_size=16).digest()
@@ -78,18 +77,15 @@ def write_corpus(
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     out_dir.mkdir(parents=True, exist_ok=True)
     try:
-        with partial.open("wb") as raw:
-            packed = cast(
-                io.BufferedIOBase, gzip.GzipFile("", "wb", 6, raw, mtime=0)
-            )  # no time, no name in the file
-            with io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as out:
-                for record, duplicates in numbered(this.name, this.convert(cache, this)):  # noqa: B007
-                    out.write(json.dumps(record, ensure_ascii=False) + "\n")
-                    records += 1
-                    text_bytes += record["bytes"]
-                    languages[record["lang"]] += 1
-                    if records % _REPORT_EVERY_RECORDS == 0:
-                        progress(f"converted {records:,} records of {this.name}")
+        # No time and no name go into the file, so that the same records give the same bytes.
+        with partial.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
+            for record, duplicates in numbered(this.name, this.convert(cache, this)):  # noqa: B007
+                packed.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
+                records += 1
+                text_bytes += record["bytes"]
+                languages[record["lang"]] += 1
+                if records % _REPORT_EVERY_RECORDS == 0:
+                    progress(f"converted {records:,} records of {this.name}")
         if records < this.minimum_records:
             raise CorporaError(
                 f"corpus {this.name}: only {records:,} records came out of {', '.join(this.core)}, "
