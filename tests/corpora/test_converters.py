@@ -124,7 +124,7 @@ def test_doctests_end_with_their_docstring(tmp_path: Path) -> None:
 def test_faq_takes_only_questions(tmp_path: Path) -> None:
     page = (
         '<h2 class="title">1.2. What is <em>Debian</em>?</h2><p>Debian is a complete operating system '
-        'that is free.</p><h2 class="title">Preface</h2><p>Words that answer nothing, however many they may be.</p>'
+        'that is free.</p><h2 class="title">Preface</h2><p>Words that answer nothing, however many.</p>'
     )
     (record,) = convert("debian_faq_qa", unpack(tmp_path, "debian-faq", {"basic.en.html": page}))
     assert (record["prompt"], record["key"], record["lang"]) == ("1.2. What is Debian?", "1.2", "en")

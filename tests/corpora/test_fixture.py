@@ -104,6 +104,7 @@ def test_training_a_tokenizer_is_deterministic(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(900)
 def test_the_recipe_gives_the_committed_tokenizer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module, out = script("train_tokenizer"), tmp_path / "made.json"
     monkeypatch.setattr(sys, "argv", ["train_tokenizer.py", "--out", str(out)])
@@ -112,6 +113,7 @@ def test_the_recipe_gives_the_committed_tokenizer(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.full
+@pytest.mark.timeout(900)
 @pytest.mark.corpora
 def test_the_recipe_gives_the_committed_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module, out = script("make_fixture"), tmp_path / "data"
