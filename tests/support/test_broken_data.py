@@ -110,3 +110,9 @@ def test_the_big_ones_are_big(tmp_path: Path) -> None:
     assert max(len(text) for text in document.texts) == broken_data.BIG_DOCUMENT_BYTES
     group = broken_data.big_row_group(tmp_path)
     assert pq.ParquetFile(group.path).metadata.row_group(0).num_rows == broken_data.BIG_ROW_GROUP_RECORDS
+
+
+def test_deep_line_is_too_deep_for_a_recursive_parser(tmp_path: Path) -> None:
+    line = lines_of(broken_data.deep_json_line(tmp_path).path)[broken_data.BAD_RECORD]
+    with pytest.raises(RecursionError):
+        json.loads(line)
