@@ -15,21 +15,28 @@ namespace widestream {
 struct FileInfo {
   std::string path;
   std::uint64_t size_bytes = 0;
-  bool is_directory = false;
+  bool is_directory = false;      // of what a symbolic link points to
+  bool is_symbolic_link = false;  // filled by List
 };
 
 // Open for positional reads. Thread-safe.
 class RandomAccessFile {
  public:
   virtual ~RandomAccessFile() = default;
-  // Reads up to `size` bytes at `offset` into `out`; fewer only at the end of the file (short reads
-  // of the system are continued). Returns the number read.
+  // Reads up to `size` bytes at `offset` into `out`. Returns the number read; local files give
+  // fewer only at the end of the file (short reads of the system are continued), and nothing past
+  // size_bytes(). Callers that need every byte use ReadExactly, which bears short reads.
   virtual Result<std::size_t> ReadAt(std::uint64_t offset, std::size_t size, char* out) const = 0;
   virtual std::uint64_t size_bytes() const = 0;  // as found when opened
   virtual const std::string& path() const = 0;
 };
 
-// An append-only file (the journal). Not thread-safe.
+// Fills all of `out`. DataCorruption, naming file and offset, if the file ends before (it was
+// shorter than its size said: truncated while it was open).
+Status ReadExactly(const RandomAccessFile& file, std::uint64_t offset, std::size_t size, char* out);
+
+// An append-only file (the journal). Not thread-safe. After a failed Append or Sync nobody knows
+// what is on disk: every later call returns that failure; reopen, check and truncate to go on.
 class AppendFile {
  public:
   virtual ~AppendFile() = default;
@@ -58,13 +65,18 @@ class FileSystem {
 };
 
 std::shared_ptr<FileSystem> LocalFileSystem();
-// A view of `inner` that opens nothing outside `roots` (after resolving symbolic links and ".."):
-// NotFound/InvalidArgument naming the path and the roots.
+// A view of `inner`, whose paths are those of this machine, that opens nothing outside `roots`
+// (after resolving symbolic links and ".."): InvalidArgument naming the path and the roots. `inner`
+// is given the resolved path. Writing and removing follow the same rule. Roots are resolved at
+// construction; one that does not exist admits nothing.
 std::shared_ptr<FileSystem> RestrictToRoots(std::shared_ptr<FileSystem> inner,
                                             std::vector<std::string> roots);
 // Files matched by a file, a folder (its files, recursively) or a glob (`*`, `?`, `[..]`, `**`),
-// sorted bytewise. A pattern that matches nothing is NotFound with the pattern and the nearest
-// existing folder.
+// sorted bytewise. An existing file whose name looks like a glob is that file. `**` is any number
+// of folders; in a folder and under `**`, names that begin with "." or "_" (temporary files,
+// _SUCCESS) and folders that are symbolic links are passed over; `*`, `?` and `[` do not match a
+// leading ".". A pattern that matches nothing is NotFound with the pattern and the nearest existing
+// folder.
 Result<std::vector<FileInfo>> Glob(FileSystem& fs, const std::string& pattern);
 
 }  // namespace widestream
