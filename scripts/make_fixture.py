@@ -35,10 +35,14 @@ from widestream.corpora.store import numbered
 Record = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]
 
+# fmt: off
 GO_FOLDERS = (
-    "archive bufio bytes compress container context database encoding errors expvar flag fmt go hash html index "
-    "io log math mime net os path reflect regexp sort strconv strings sync testing text unicode"
-).split()
+    "archive", "bufio", "bytes", "compress", "container", "context", "database", "encoding",
+    "errors", "expvar", "flag", "fmt", "go", "hash", "html", "index", "io", "log", "math", "mime",
+    "net", "os", "path", "reflect", "regexp", "sort", "strconv", "strings", "sync", "testing",
+    "text", "unicode",
+)
+# fmt: on
 # Questions come from the modules that are not here, so that no text is in two sources.
 SYMPY_CODE_MODULES = ("assumptions", "functions", "polys", "printing", "utilities")
 CODE_BYTES_MAX = 60_000  # longer files are mostly tables
@@ -105,30 +109,106 @@ def novel_file(record: Record) -> str:
 
 
 PARTS = (
-    Part("novels", "prose", "jane_austen_chapters", "r-cran-janeaustenr",
-         "The six novels were divided into chapters, one record a chapter.",
-         ("id", "key", "lang"), everything, 10**9, novel_file, "parquet", 8),
-    Part("bible", "prose", "kjv_bible_chapters", "bible-kjv-text",
-         "One record a chapter; verses lost their indentation.",
-         ("id", "key", "lang"), everything, 10**9, 4, "jsonl.gz"),
-    Part("definitions", "definitions", "wordnet_gloss", "wordnet-base",
-         "One record a synset: its words, part of speech and gloss. About a quarter of the synsets.",
-         ("id", "lang"), everything, 3_000_000, 2, "parquet", 4096),
-    Part("go", "code", "code_go", "golang-1.19-src",
-         "Some source files of the standard library, unmodified, one record a file.",
-         ("id", "path", "lang"), is_plain_go, 4_000_000, 4, "jsonl.zst"),
-    Part("python", "code", "code_python", "python3-sympy",
-         "Some source files, unmodified, one record a file.",
-         ("id", "path", "lang"), is_plain_sympy, 10**9, 2, "parquet", 32),
-    Part("questions", "question and answer", "sympy_doctest_qa", "python3-sympy",
-         "Examples taken out of docstrings: statements became questions, what they print answers.",
-         ("id", "path", "lang"), is_other_sympy, 10**9, 2, "jsonl"),
-    Part("proofs", "proofs", "metamath_theorems", "metamath-databases",
-         "One record a theorem of set.mm: description, statement and (compressed) proof. About one in eight.",
-         ("id", "key", "lang"), everything, 4_000_000, 3, "parquet", 512),
-    Part("spanish", "another language", "reina_valera_chapters", "sword-text-sparv",
-         "One record a chapter; markup removed.",
-         ("id", "key", "lang"), everything, 10**9, 3, "jsonl.zst"),
+    Part(
+        "novels",
+        "prose",
+        "jane_austen_chapters",
+        "r-cran-janeaustenr",
+        "The six novels were divided into chapters, one record a chapter.",
+        ("id", "key", "lang"),
+        everything,
+        10**9,
+        novel_file,
+        "parquet",
+        8,
+    ),
+    Part(
+        "bible",
+        "prose",
+        "kjv_bible_chapters",
+        "bible-kjv-text",
+        "One record a chapter; verses lost their indentation.",
+        ("id", "key", "lang"),
+        everything,
+        10**9,
+        4,
+        "jsonl.gz",
+    ),
+    Part(
+        "definitions",
+        "definitions",
+        "wordnet_gloss",
+        "wordnet-base",
+        "One record a synset: its words, part of speech and gloss. About a quarter of the synsets.",
+        ("id", "lang"),
+        everything,
+        3_000_000,
+        2,
+        "parquet",
+        4096,
+    ),
+    Part(
+        "go",
+        "code",
+        "code_go",
+        "golang-1.19-src",
+        "Some source files of the standard library, unmodified, one record a file.",
+        ("id", "path", "lang"),
+        is_plain_go,
+        4_000_000,
+        4,
+        "jsonl.zst",
+    ),
+    Part(
+        "python",
+        "code",
+        "code_python",
+        "python3-sympy",
+        "Some source files, unmodified, one record a file.",
+        ("id", "path", "lang"),
+        is_plain_sympy,
+        10**9,
+        2,
+        "parquet",
+        32,
+    ),
+    Part(
+        "questions",
+        "question and answer",
+        "sympy_doctest_qa",
+        "python3-sympy",
+        "Examples taken out of docstrings: statements became questions, what they print answers.",
+        ("id", "path", "lang"),
+        is_other_sympy,
+        10**9,
+        2,
+        "jsonl",
+    ),
+    Part(
+        "proofs",
+        "proofs",
+        "metamath_theorems",
+        "metamath-databases",
+        "One record a theorem of set.mm: description, statement and (compressed) proof. About one in eight.",
+        ("id", "key", "lang"),
+        everything,
+        4_000_000,
+        3,
+        "parquet",
+        512,
+    ),
+    Part(
+        "spanish",
+        "another language",
+        "reina_valera_chapters",
+        "sword-text-sparv",
+        "One record a chapter; markup removed.",
+        ("id", "key", "lang"),
+        everything,
+        10**9,
+        3,
+        "jsonl.zst",
+    ),
 )
 
 # The versions that the committed files were made of.
@@ -235,7 +315,9 @@ def make_part(part: Part, cache: PackageCache, out: Path) -> Record:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cache", type=Path, required=True, help="folder for the packages")
     parser.add_argument("--out", type=Path, default=ROOT / "examples" / "quickstart" / "data")
     parser.add_argument("--any-version", action="store_true", help="take what the system's release offers")
@@ -248,12 +330,15 @@ def main() -> int:
                 cache.fetch(spec, lambda message: print(message, file=sys.stderr))
         wrong = {p: cache.version(p) for p, wanted in VERSIONS.items() if cache.version(p) != wanted}
         if wrong and not args.any_version:
-            raise CorporaError(f"packages of other versions than the committed data: {wrong}; see --any-version")
+            raise CorporaError(
+                f"packages of other versions than the committed data: {wrong}; see --any-version"
+            )
         sources = {}
         for part in PARTS:
             sources[part.name] = made = make_part(part, cache, args.out)
             size = sum(file["bytes"] for file in made["files"].values())
-            print(f"{part.name}: {made['records']:,} records, {made['text_bytes'] / 1e6:.2f} MB, {size / 1e6:.2f} MB packed")
+            text, packed = made["text_bytes"] / 1e6, size / 1e6
+            print(f"{part.name}: {made['records']:,} records, {text:.2f} MB of text, {packed:.2f} MB packed")
     except CorporaError as error:
         print(f"make_fixture.py: error: {error}", file=sys.stderr)
         return 1

@@ -6,7 +6,7 @@
 
 #include "engine/base/format_text.h"
 
-namespace widestream {
+namespace widestream::plan_json {
 namespace {
 
 constexpr std::size_t kMaxDepth = 16;
@@ -164,4 +164,4 @@ Result<std::string> JsonValue::Text(std::size_t max_bytes) const {
   return value_->get<std::string>();
 }
 
-}  // namespace widestream
+}  // namespace widestream::plan_json

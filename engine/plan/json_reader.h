@@ -11,7 +11,7 @@
 
 #include "engine/base/status.h"
 
-namespace widestream {
+namespace widestream::plan_json {
 
 // InvalidArgument with `what` and the byte offset if the text is not one JSON value within the
 // limits, or an object has a key twice.
@@ -52,4 +52,4 @@ class JsonValue {
   std::string path_;
 };
 
-}  // namespace widestream
+}  // namespace widestream::plan_json

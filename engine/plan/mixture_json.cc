@@ -9,6 +9,9 @@
 namespace widestream {
 namespace {
 
+using plan_json::JsonValue;
+using plan_json::ParseJson;
+
 constexpr std::size_t kMaxMixtureBytes = 16U << 20;
 
 Result<std::vector<double>> ParseWeights(const JsonValue& value,

@@ -9,6 +9,13 @@ namespace {
 
 std::uint64_t SlotCount(std::size_t entries) { return std::bit_ceil(2 * entries + 2); }
 
+Status TooManyMerges(const std::string& name) {
+  return Status::ResourceExhausted(
+      name + ": more than " + std::to_string(kMaxMerges) +
+      " pairs of tokens merge; the largest published vocabularies stay "
+      "well below, so this file is probably damaged");
+}
+
 }  // namespace
 
 WordTable::WordTable(const std::vector<std::string>& tokens, const std::vector<bool>& included,
@@ -104,11 +111,13 @@ Status Bpe::BuildPairs(const std::string& name) {
         const std::size_t rest = token.size() - cut;
         const std::uint32_t right = all.Find(token.data() + cut, rest, rest);
         if (right == kNoId) continue;
+        if (merges.size() == kMaxMerges) return TooManyMerges(name);
         merges.push_back({left, right, id});
         ranks.push_back(id);
       }
     }
   } else {
+    if (vocabulary_.merges.size() > kMaxMerges) return TooManyMerges(name);
     for (const Merge& merge : vocabulary_.merges) {
       ranks.push_back(static_cast<std::uint32_t>(merged_ids_.size()));
       merged_ids_.push_back(merge.merged);

@@ -95,7 +95,8 @@ Result<Line> ParseLine(std::string_view line, const std::string& where) {
                                    Quoted(line) +
                                    ". The file is cut or not a .tiktoken file: get it again");
   }
-  if (space > kMaxTokenBytes * 4 / 3 + 4) {
+  // The length of the base64 bounds the token before it is decoded.
+  if (space > (kMaxTokenBytes + 2) / 3 * 4) {
     return Status::InvalidArgument(where + ": a token of more than " +
                                    std::to_string(kMaxTokenBytes) +
                                    " bytes; published vocabularies end at 128");

@@ -17,8 +17,10 @@ namespace widestream::internal {
 // files, 262,144 ids, tokens of 128 bytes.
 inline constexpr std::uint64_t kMaxTokenizerFileBytes = std::uint64_t{64} << 20;
 inline constexpr std::uint32_t kMaxTokenId = (1U << 24) - 1;
-inline constexpr std::size_t kMaxTokenBytes = 1024;
+inline constexpr std::size_t kMaxTokenBytes = 1023;
 inline constexpr std::size_t kMaxVocabularyBytes = std::size_t{16} << 20;
+// Pairs that merge; the published vocabularies have up to about a million.
+inline constexpr std::size_t kMaxMerges = std::size_t{4} << 20;
 
 struct Merge {
   std::uint32_t left;

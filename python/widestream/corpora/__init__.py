@@ -73,8 +73,10 @@ def fetch(
         try:
             package = cache.fetch(spec, report_package)
             report_package(f"{package} {cache.version(package)} is there")
-        except (CorporaError, OSError) as error:
+        except CorporaError as error:
             failed_packages[spec] = str(error)
+        except OSError as error:
+            failed_packages[spec] = f"package {spec}: cannot be kept in {cache.root}: {error}"
 
     fetched: list[FetchedCorpus] = []
     failures = list(failed_packages.values())
@@ -91,8 +93,10 @@ def fetch(
                 done = write_corpus(choice, cache, out_dir, report_corpus)
             report_corpus(f"{done.name}: {done.records:,} records, {done.text_bytes / 1e6:.1f} MB of text")
             fetched.append(done)
-        except (CorporaError, OSError) as error:
+        except CorporaError as error:
             failures.append(str(error))
+        except OSError as error:
+            failures.append(f"corpus {choice.corpus.name}: cannot be written to {out_dir}: {error}")
     if failures:
         unique = tuple(dict.fromkeys(failures))
         raise CorporaError(f"{len(unique)} of the downloads or conversions failed: " + "; ".join(unique), unique)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import gzip
 import hashlib
-import io
 import json
 import os
 import struct
@@ -13,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from widestream.corpora.catalogue import Choice, Record
 from widestream.corpora.errors import CorporaError
@@ -39,7 +38,9 @@ class FetchedCorpus:
     converter_version: int = _CONVERTER_VERSION
 
 
-def numbered(name: str, records: Iterable[Record], keep_duplicates: bool = False) -> Iterator[tuple[Record, int]]:
+def numbered(
+    name: str, records: Iterable[Record], keep_duplicates: bool = False
+) -> Iterator[tuple[Record, int]]:
     """Records with id, source and size, and how many exact duplicates were left out so far.
 
     Texts that hold nothing but white space are left out too.
@@ -47,7 +48,7 @@ def numbered(name: str, records: Iterable[Record], keep_duplicates: bool = False
     seen: set[bytes] = set()
     count = duplicates = 0
     for record in records:
-        data = record["text"].encode("utf-8", "replace")
+        data = record["text"].encode()
         if not data.strip():
             continue
         digest = hashlib.blake2b(data, digest_size=16).digest()
@@ -59,7 +60,9 @@ def numbered(name: str, records: Iterable[Record], keep_duplicates: bool = False
         count += 1
 
 
-def write_corpus(choice: Choice, cache: PackageCache, out_dir: Path, progress: Callable[[str], None]) -> FetchedCorpus:
+def write_corpus(
+    choice: Choice, cache: PackageCache, out_dir: Path, progress: Callable[[str], None]
+) -> FetchedCorpus:
     """Write `OUT/NAME.jsonl.gz` and `OUT/NAME.json`; whatever fails, both are whole or not touched.
 
     Raises CorporaError if a package is not unpacked, cannot be read, or gives too few records.
@@ -74,16 +77,15 @@ def write_corpus(choice: Choice, cache: PackageCache, out_dir: Path, progress: C
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     out_dir.mkdir(parents=True, exist_ok=True)
     try:
-        with partial.open("wb") as raw:
-            packed = cast(io.BufferedIOBase, gzip.GzipFile("", "wb", 6, raw, mtime=0))  # no time, no name in the file
-            with io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as out:
-                for record, duplicates in numbered(this.name, this.convert(cache, this)):  # noqa: B007
-                    out.write(json.dumps(record, ensure_ascii=False) + "\n")
-                    records += 1
-                    text_bytes += record["bytes"]
-                    languages[record["lang"]] += 1
-                    if records % _REPORT_EVERY_RECORDS == 0:
-                        progress(f"converted {records:,} records of {this.name}")
+        # No time and no name go into the file, so that the same records give the same bytes.
+        with partial.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
+            for record, duplicates in numbered(this.name, this.convert(cache, this)):  # noqa: B007
+                packed.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
+                records += 1
+                text_bytes += record["bytes"]
+                languages[record["lang"]] += 1
+                if records % _REPORT_EVERY_RECORDS == 0:
+                    progress(f"converted {records:,} records of {this.name}")
         if records < this.minimum_records:
             raise CorporaError(
                 f"corpus {this.name}: only {records:,} records came out of {', '.join(this.core)}, "
@@ -119,7 +121,9 @@ def verified(choice: Choice, cache: PackageCache, out_dir: Path) -> FetchedCorpu
     try:
         manifest: dict[str, Any] = json.loads(_manifest_path(path).read_text(encoding="utf-8"))
         fetched = FetchedCorpus(**(manifest | {"path": path}))
-        current = fetched.packages == _versions(choice, cache) and fetched.converter_version == _CONVERTER_VERSION
+        current = (
+            fetched.packages == _versions(choice, cache) and fetched.converter_version == _CONVERTER_VERSION
+        )
         return fetched if current and _sha256(path) == fetched.sha256 else None
     except (OSError, ValueError, TypeError):
         return None  # absent, or not written by this version: it is made again
