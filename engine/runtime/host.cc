@@ -107,7 +107,10 @@ Status Host::Open() {
   WS_ASSIGN_OR_RETURN(StateDocument document, InitialDocument());
   WS_RETURN_IF_ERROR(OpenSources(document));
   if (!job_.run_dir.empty() && !options_.held_out) {
-    WS_ASSIGN_OR_RETURN(journal_, RunJournal::Open(options_.run_fs, job_.run_dir, stream_hash_,
+    JournalIdentity identity;
+    identity.stream_hash = stream_hash_;
+    for (const SourceSpec& source : job_.sources) identity.sources.push_back(source.name);
+    WS_ASSIGN_OR_RETURN(journal_, RunJournal::Open(options_.run_fs, job_.run_dir, identity,
                                                    document.state.step, options_.fork));
     for (Decision& decision : journal_->DecisionsFrom(document.state.step)) {
       if (std::find(document.decisions.begin(), document.decisions.end(), decision) ==
