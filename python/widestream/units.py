@@ -99,7 +99,9 @@ def parse_count(value: object) -> int:
         words.pop()
     factor = _COUNT_FACTORS.get("".join(words)) if len(words) < 2 else None
     if factor is None:
-        raise InvalidArgumentError(f"found {_show(value)}, whose unit {unit!r} is unknown; write e.g. 64k or 20M tokens")
+        raise InvalidArgumentError(
+            f"found {_show(value)}, whose unit {unit!r} is unknown; write e.g. 64k or 20M tokens"
+        )
     return _whole(number, factor, value, "a whole number", "things")
 
 
@@ -130,7 +132,9 @@ def parse_share(value: object) -> float:
         raise InvalidArgumentError(f"found {_show(value)}, whose unit {unit!r} is unknown; write e.g. 0.005 or 0.5%")
     share = float(number / 100 if unit else number)
     if share > 1:
-        raise InvalidArgumentError(f"found {_show(value)}, more than the whole; write a share from 0 to 1, or a percentage")
+        raise InvalidArgumentError(
+            f"found {_show(value)}, more than the whole; write a share from 0 to 1, or a percentage"
+        )
     return share
 
 

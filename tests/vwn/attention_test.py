@@ -94,4 +94,3 @@ def test_no_tokens():
     layout = DocumentLayout.from_cu_seqlens(torch.zeros(1, dtype=torch.int32), 0)
     empty = torch.zeros(0, 2, 4)
     assert document_attention(empty, empty, empty, layout).shape == (0, 2, 4)
-

@@ -28,9 +28,7 @@ def copy_backbone(plain, wide):
 def pair(m, n, **options):
     torch.manual_seed(1)
     plain = VWNTransformer(VWNConfig(**SIZES, plain=True, embedding_init_std=0.5)).double()
-    wide = VWNTransformer(
-        VWNConfig(**SIZES, m=m, n=n, reduce_norm="none", reduce_init="identity", **options)
-    ).double()
+    wide = VWNTransformer(VWNConfig(**SIZES, m=m, n=n, reduce_norm="none", reduce_init="identity", **options)).double()
     copy_backbone(plain, wide)
     return plain, wide
 
@@ -49,7 +47,9 @@ def loss_of(model, tokens, positions, cu):
 
 
 @pytest.mark.parametrize(("m", "n"), WIDTHS)
-@pytest.mark.parametrize("options", [{}, {"dynamic": False}, {"carry": "identity"}], ids=["dynamic", "static", "identity"])
+@pytest.mark.parametrize(
+    "options", [{}, {"dynamic": False}, {"carry": "identity"}], ids=["dynamic", "static", "identity"]
+)
 def test_a_new_model_equals_the_plain_transformer(m, n, options):
     plain, wide = pair(m, n, **options)
     tokens, positions, cu = batch()

@@ -55,9 +55,7 @@ class DocumentLayout:
         return sum(group.documents * group.padded_length**2 for group in self.groups)
 
     @classmethod
-    def from_cu_seqlens(
-        cls, cu_seqlens: Tensor, tokens: int, waste_pairs: int = GROUP_WASTE_PAIRS
-    ) -> DocumentLayout:
+    def from_cu_seqlens(cls, cu_seqlens: Tensor, tokens: int, waste_pairs: int = GROUP_WASTE_PAIRS) -> DocumentLayout:
         """Plans the groups.
 
         Args:
@@ -91,9 +89,7 @@ class DocumentLayout:
         )
         padded_starts = padded_lengths.cumsum(0) - padded_lengths
         # Offset of every token in its document, in the order of the sorted documents.
-        within = torch.arange(tokens) - (sorted_lengths.cumsum(0) - sorted_lengths).repeat_interleave(
-            sorted_lengths
-        )
+        within = torch.arange(tokens) - (sorted_lengths.cumsum(0) - sorted_lengths).repeat_interleave(sorted_lengths)
         source = starts[order].repeat_interleave(sorted_lengths) + within
         target = padded_starts.repeat_interleave(sorted_lengths) + within
         token_index_T = torch.empty(tokens, dtype=torch.int64).index_copy_(0, source, target)
