@@ -185,7 +185,9 @@ TEST_F(JournalTest, ACutAnywhereKeepsTheWholeRecordsBeforeIt) {
     }
     // Repairing syncs, which is slow: at the records' borders and here and there between.
     if (size - kept > 1 && size % 61 != 0) continue;
-    if (size > 0) EXPECT_EQ(JournalWriter::Open(files_, path_, Identity()).ok(), !torn) << size;
+    if (torn) {
+      EXPECT_FALSE(JournalWriter::Open(files_, path_, Identity()).ok()) << size;
+    }
     const auto tear = RepairJournal(files_, path_);
     ASSERT_TRUE(tear.ok()) << tear.status().ToString();
     ASSERT_EQ(tear->has_value(), torn);
