@@ -371,6 +371,28 @@ void Host::ReleaseBefore(const PlannerState& state) {
   }
 }
 
+Result<std::shared_ptr<const Batch>> Host::Next(Clock::time_point deadline) {
+  MutexLock lock(mutex_);
+  while (ready_.empty() && !ended_ && fault_.ok() && !stopping_) {
+    if (!changed_.WaitUntil(mutex_, deadline) && Clock::now() >= deadline) {
+      return Status::DeadlineExceeded(StrCat("no batch yet; the pipeline is ", doing_));
+    }
+  }
+  if (stopping_) return Status::Cancelled("the host was stopped");
+  if (!ready_.empty()) {
+    Ready ready = std::move(ready_.front());
+    ready_.pop_front();
+    delivered_step_ = ready.after.step;
+    ++delivered_count_;
+    while (retained_.size() > 1 && retained_.begin()->first + kRetainedSteps < delivered_step_)
+      retained_.erase(retained_.begin());
+    changed_.NotifyAll();
+    return ready.batch;
+  }
+  if (!fault_.ok()) return fault_;
+  return std::shared_ptr<const Batch>();
+}
+
 Result<std::string> Host::StateJson(std::optional<std::uint64_t> step) {
   StateDocument document;
   {
