@@ -50,11 +50,11 @@ nb::object ToNumpy(const BatchPointer& batch, const TensorView& tensor) {
 
 template <typename T, typename Get>
 nb::object Column(const std::vector<Piece>& pieces, Get get) {
-  auto* values = new std::vector<T>(pieces.size());
-  for (std::size_t i = 0; i < pieces.size(); ++i) (*values)[i] = static_cast<T>(get(pieces[i]));
-  nb::capsule owner(values, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  const std::size_t shape[1] = {values->size()};
-  return nb::cast(nb::ndarray<nb::numpy, T>(values->data(), 1, shape, owner));
+  auto values = std::make_unique<T[]>(pieces.size());
+  for (std::size_t i = 0; i < pieces.size(); ++i) values[i] = static_cast<T>(get(pieces[i]));
+  nb::capsule owner(values.get(), [](void* p) noexcept { delete[] static_cast<T*>(p); });
+  const std::size_t shape[1] = {pieces.size()};
+  return nb::cast(nb::ndarray<nb::numpy, T>(values.release(), 1, shape, owner));
 }
 
 nb::dict Pieces(const BatchPointer& batch) {
