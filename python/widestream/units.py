@@ -20,6 +20,7 @@ __all__ = [
     "format_share",
     "parse_bytes",
     "parse_count",
+    "parse_number",
     "parse_seconds",
     "parse_share",
 ]
@@ -84,6 +85,12 @@ def _whole(number: Decimal, factor: int, value: object, kind: str, unit: str) ->
     return top * factor // bottom
 
 
+def parse_number(value: object, kind: str, example: str) -> tuple[float, str]:
+    """A number that is not negative, and the text of its unit ("" without one)."""
+    number, unit = _split(value, kind, example)
+    return float(number), unit
+
+
 def count_word(value: object) -> str | None:
     """The unit word of a count: "tokens" for ``"20M tokens"``, None if it has none."""
     match = _NUMBER.fullmatch(value) if isinstance(value, str) and len(value) <= _MAX_TEXT else None
@@ -99,7 +106,9 @@ def parse_count(value: object) -> int:
         words.pop()
     factor = _COUNT_FACTORS.get("".join(words)) if len(words) < 2 else None
     if factor is None:
-        raise InvalidArgumentError(f"found {_show(value)}, whose unit {unit!r} is unknown; write e.g. 64k or 20M tokens")
+        raise InvalidArgumentError(
+            f"found {_show(value)}, whose unit {unit!r} is unknown; write e.g. 64k or 20M tokens"
+        )
     return _whole(number, factor, value, "a whole number", "things")
 
 
@@ -130,7 +139,9 @@ def parse_share(value: object) -> float:
         raise InvalidArgumentError(f"found {_show(value)}, whose unit {unit!r} is unknown; write e.g. 0.005 or 0.5%")
     share = float(number / 100 if unit else number)
     if share > 1:
-        raise InvalidArgumentError(f"found {_show(value)}, more than the whole; write a share from 0 to 1, or a percentage")
+        raise InvalidArgumentError(
+            f"found {_show(value)}, more than the whole; write a share from 0 to 1, or a percentage"
+        )
     return share
 
 

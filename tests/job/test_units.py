@@ -41,7 +41,9 @@ def test_bytes(text, size):
     assert units.parse_bytes(text) == size
 
 
-@pytest.mark.parametrize(("text", "seconds"), [(30, 30.0), ("30s", 30.0), ("500ms", 0.5), ("2min", 120.0), ("1h", 3600.0)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [(30, 30.0), ("30s", 30.0), ("500ms", 0.5), ("2min", 120.0), ("1h", 3600.0)]
+)
 def test_seconds(text, seconds):
     assert units.parse_seconds(text) == seconds
 
