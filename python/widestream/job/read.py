@@ -16,7 +16,7 @@ from widestream.job.values import Origin
 
 _MAX_FILE_BYTES = 16 * 2**20
 _MAX_DEPTH = 24
-_MAX_VALUES = 2_000_000
+_MAX_VALUES = 500_000
 _OPAQUE = ("model", "optimizer", "training")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _BASE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
