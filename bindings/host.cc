@@ -188,6 +188,7 @@ void register_host(nb::module_& m) {
       .def_prop_ro("supervised_tokens",
                    [](const BatchPointer& b) { return b->view.plan->supervised_tokens; })
       .def_prop_ro("real_tokens", [](const BatchPointer& b) { return b->view.plan->real_tokens; })
+      .def_prop_ro("weights", [](const BatchPointer& b) { return b->weights; })
       .def_prop_ro("digest", [](const BatchPointer& b) { return b->view.plan->digest; })
       .def_prop_ro("size_bytes", [](const BatchPointer& b) { return b->view.size_bytes; })
       .def_prop_ro("costs",
@@ -242,6 +243,7 @@ void register_host(nb::module_& m) {
       .def("status", &StatusOf)
       .def("sources", &SourcesOf)
       .def_prop_ro("stream_hash", &Host::stream_hash)
+      .def_prop_ro("append", &Host::append)
       .def_prop_ro("left_tokens", &Host::left_tokens)
       .def_prop_ro("vocabulary_size",
                    [](const Host& host) { return host.tokenizer().VocabularySize(); })

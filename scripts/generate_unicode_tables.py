@@ -1,9 +1,9 @@
 """Writes engine/transform/unicode_tables.cc: the character class of every code point.
 
-The pre-tokenizer must cut text exactly where the released tokenizers cut it, and a category changes with the
-Unicode version of the tables. So the classes are not taken from Python's `unicodedata` (its version depends on the
-interpreter) but asked of the regular expression engine inside tiktoken, code point by code point. tokenizers 0.23.3
-gives the same three sets; tests/test_tokenizer_identity.py checks both.
+The pre-tokenizer must cut text exactly where the released tokenizers cut it, and a category changes with
+the Unicode version of the tables. So the classes are not taken from Python's `unicodedata` (its version
+depends on the interpreter) but asked of the regular expression engine inside tiktoken, code point by code
+point. tokenizers 0.23.3 gives the same three sets; tests/test_tokenizer_identity.py checks both.
 
     python scripts/generate_unicode_tables.py          # rewrite the file
     python scripts/generate_unicode_tables.py --check  # fail if the file on disk differs
@@ -24,8 +24,8 @@ TARGET = Path(__file__).resolve().parent.parent / "engine" / "transform" / "unic
 BLOCK = 256  # code points
 CODE_POINTS = 0x110000
 OTHER, LETTER, NUMBER, SPACE = range(4)  # CharacterClass in unicode_tables.h
-# Number of code points of category L -> Unicode version, to name the tables an engine holds. 16.0 is the first to have
-# U+1C89 and the last to lack U+A7CE.
+# Number of code points of category L -> Unicode version, to name the tables an engine holds. 16.0 is the
+# first to have U+1C89 and the last to lack U+A7CE.
 VERSION_OF_LETTERS = {141028: "16.0"}
 
 
@@ -53,7 +53,7 @@ def classes() -> bytearray:
 
 
 def check_against_this_python(table: bytearray) -> None:
-    """An assigned character keeps its class in later Unicode versions but for rare corrections: expect none."""
+    """Prints the letters and numbers of this Python's older tables that have another class: expect none."""
     for code_point in range(CODE_POINTS):
         category = unicodedata.category(chr(code_point))
         if category in ("Cn", "Cs"):
@@ -95,7 +95,11 @@ const std::uint8_t kUnicodeBlocks[{len(packed_bytes)}] = {array(packed_bytes)};
     if len(blocks) > 256:
         raise SystemExit("more than 256 different blocks: widen kUnicodeBlockIndex")
     formatted = subprocess.run(
-        ["clang-format-19", f"--assume-filename={TARGET}"], input=source, text=True, capture_output=True, check=True
+        ["clang-format-19", f"--assume-filename={TARGET}"],
+        input=source,
+        text=True,
+        capture_output=True,
+        check=True,
     )
     return formatted.stdout
 

@@ -209,6 +209,7 @@ TEST(ByteBudgetTest, TheLimitHoldsUnderManyThreadsAndCancellations) {
   std::atomic<std::uint64_t> in_use = 0;
   std::atomic<bool> exceeded = false;
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (std::uint64_t t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       for (std::uint64_t i = 0; i < 300; ++i) {

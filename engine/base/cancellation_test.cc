@@ -52,11 +52,10 @@ TEST(CancellationTest, ADefaultTokenIsNeverCancelled) {
 
 TEST(CancellationTest, EveryCopyOfATokenSeesTheFirstReason) {
   CancellationSource source;
-  const CancellationToken before = source.token();
+  const std::vector<CancellationToken> before(2, source.token());
   source.Cancel("the job ended");
   source.Cancel("too late");
-  const CancellationToken after = before;
-  for (const CancellationToken& token : {before, after, source.token()}) {
+  for (const CancellationToken& token : {before[0], before[1], source.token()}) {
     EXPECT_TRUE(token.IsCancelled());
     EXPECT_EQ(token.Check().code(), StatusCode::kCancelled);
     EXPECT_EQ(token.Check().message(), "the job ended");
@@ -174,6 +173,7 @@ TEST(CancellationTest, ManyThreadsMayRegisterAndCancel) {
   constexpr int kRegistrations = 100;
   std::vector<std::thread> threads;
   std::vector<std::vector<CancellationRegistration>> registrations(kThreads);
+  threads.reserve(kThreads);
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < kRegistrations; ++i) {

@@ -93,7 +93,7 @@ Result<MetricsRegistry::Entry*> MetricsRegistry::GetEntry(std::string_view name,
     const auto entry = family->second.entries.find(labels);
     if (entry != family->second.entries.end()) return &entry->second;
   }
-  if (size_ >= kMaxMetrics) {
+  if (size_ >= max_metrics_) {
     return Status::ResourceExhausted(StrCat("The metric ", name, " cannot be added: there are ",
                                             size_, " metrics already. Use fewer label values"));
   }

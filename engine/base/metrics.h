@@ -92,16 +92,14 @@ struct MetricSample {
 // Ask for a metric once and keep the pointer: updates then cost one atomic addition and no lock.
 class MetricsRegistry {
  public:
-  // A bound on the number of (name, labels), because labels may come from data.
-  static constexpr std::size_t kMaxMetrics = 100'000;
-
-  MetricsRegistry() = default;
+  // At most `max_metrics` pairs of name and labels, because labels may come from data.
+  explicit MetricsRegistry(std::size_t max_metrics = 100'000) : max_metrics_(max_metrics) {}
   MetricsRegistry(const MetricsRegistry&) = delete;
   MetricsRegistry& operator=(const MetricsRegistry&) = delete;
 
   // The metric of this name and these labels (in any order), made at the first call.
   // InvalidArgument if the name or a label's key is not [a-zA-Z_][a-zA-Z0-9_]*, a key comes twice,
-  // or the name is of another kind already; ResourceExhausted beyond kMaxMetrics.
+  // or the name is of another kind already; ResourceExhausted beyond the maximum.
   [[nodiscard]] Result<Counter*> GetCounter(std::string_view name, MetricLabels labels = {});
   [[nodiscard]] Result<Gauge*> GetGauge(std::string_view name, MetricLabels labels = {});
   [[nodiscard]] Result<Histogram*> GetHistogram(std::string_view name, MetricLabels labels = {});
@@ -124,6 +122,7 @@ class MetricsRegistry {
   Result<Entry*> GetEntry(std::string_view name, MetricLabels labels, MetricKind kind)
       WS_EXCLUDES(mutex_);
 
+  const std::size_t max_metrics_;
   mutable Mutex mutex_;
   std::map<std::string, Family, std::less<>> families_ WS_GUARDED_BY(mutex_);
   std::size_t size_ WS_GUARDED_BY(mutex_) = 0;

@@ -7,7 +7,6 @@
 #include <exception>
 #include <map>
 #include <new>
-#include <optional>
 #include <system_error>
 #include <thread>
 #include <tuple>
@@ -18,6 +17,13 @@
 #include "engine/base/thread_annotations.h"
 
 namespace widestream {
+namespace {
+
+// The state of the pool that this thread works for.
+thread_local const void* current_pool = nullptr;
+
+}  // namespace
+
 namespace task_pool_internal {
 
 // Counts that items update; they may outlive the pool in a handle.
@@ -66,7 +72,7 @@ class Item : public std::enable_shared_from_this<Item> {
 
   // Requires a won Claim().
   void EndUnrun(Status reason) {
-    task_.reset();
+    DestroyTask();
     ++counters_->cancelled;
     Complete(std::move(reason));
   }
@@ -80,7 +86,7 @@ class Item : public std::enable_shared_from_this<Item> {
     }
     ++counters_->running;
     Status status = Call();
-    task_.reset();
+    DestroyTask();
     --counters_->running;
     ++(status.ok() ? counters_->succeeded : counters_->failed);
     Complete(std::move(status));
@@ -120,9 +126,12 @@ class Item : public std::enable_shared_from_this<Item> {
  private:
   enum class Phase : std::uint8_t { kQueued, kClaimed, kDone };
 
+  // Its captures may hold a budget that others wait for.
+  void DestroyTask() { const Task ended = std::move(task_); }
+
   Status Call() {
     try {
-      return (*task_)();
+      return task_();
     } catch (const std::bad_alloc&) {
       return Status::ResourceExhausted(StrCat(options_.name, " ran out of memory"));
     } catch (const std::exception& error) {
@@ -149,7 +158,7 @@ class Item : public std::enable_shared_from_this<Item> {
 
   const std::shared_ptr<Counters> counters_;
   // Belong to whoever claimed the item; options_'s plain fields are constant.
-  std::optional<Task> task_;
+  Task task_;
   TaskOptions options_;
   CancellationRegistration registration_;
 
@@ -197,7 +206,7 @@ class State {
     return true;
   }
 
-  bool IsCurrentThreadAWorker() const { return current_ == this; }
+  bool IsCurrentThreadAWorker() const { return current_pool == this; }
 
   void Stop(TaskPool::ShutdownMode mode) WS_EXCLUDES(mutex_) {
     std::unordered_map<std::uint64_t, Queue> dropped;
@@ -242,9 +251,9 @@ class State {
   using Queue = std::map<Position, std::shared_ptr<Item>>;
 
   void Work() WS_EXCLUDES(mutex_) {
-    current_ = this;
+    current_pool = this;
     while (const std::shared_ptr<Item> item = AwaitItem()) item->Run();
-    current_ = nullptr;
+    current_pool = nullptr;
   }
 
   // The next claimed item; null once the pool stops and nothing is queued.
@@ -293,8 +302,6 @@ class State {
     return nullptr;
   }
 
-  static thread_local const State* current_;
-
   const std::size_t thread_count_;
   const std::shared_ptr<Counters> counters_ = std::make_shared<Counters>();
   Mutex mutex_;
@@ -309,8 +316,6 @@ class State {
   bool joined_ WS_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_ WS_GUARDED_BY(mutex_);
 };
-
-thread_local const State* State::current_ = nullptr;
 
 }  // namespace task_pool_internal
 

@@ -81,6 +81,7 @@ TEST(TaskPoolTest, RunsEveryTaskAndReportsItsStatus) {
   const std::unique_ptr<TaskPool> pool = MakePool(3);
   std::atomic<int> ran = 0;
   std::vector<TaskHandle> handles;
+  handles.reserve(200);
   for (int i = 0; i < 200; ++i) {
     handles.push_back(pool->Submit(
         [&ran, i] {
@@ -166,6 +167,7 @@ TEST(TaskPoolTest, CancellingATokenEndsQueuedTasksAtOnceAndRunsNone) {
   {
     const GatedPool gated;
     std::vector<TaskHandle> handles;
+    handles.reserve(3);
     for (int i = 0; i < 3; ++i) {
       handles.push_back(gated.pool->Submit(
           [log] {
@@ -291,8 +293,8 @@ TEST(TaskPoolTest, TheNumberOfThreadsIsChecked) {
 
 // Every task ends exactly once however submission, cancellation and shutdown fall together.
 TEST(TaskPoolTest, NoTaskIsLostOrEndedTwice) {
-  constexpr int kThreads = 3;
-  constexpr int kTasks = 200;
+  constexpr std::size_t kThreads = 3;
+  constexpr std::size_t kTasks = 200;
   for (int round = 0; round < 10; ++round) {
     const std::unique_ptr<TaskPool> pool = MakePool(2);
     CancellationSource source;
@@ -300,17 +302,18 @@ TEST(TaskPoolTest, NoTaskIsLostOrEndedTwice) {
     std::vector<std::atomic<int>> ended(kThreads * kTasks);
     std::vector<std::vector<TaskHandle>> handles(kThreads);
     std::vector<std::thread> threads;
-    for (int t = 0; t < kThreads; ++t) {
+    threads.reserve(kThreads);
+    for (std::size_t t = 0; t < kThreads; ++t) {
       threads.emplace_back([&, t] {
-        for (int i = 0; i < kTasks; ++i) {
+        for (std::size_t i = 0; i < kTasks; ++i) {
           std::atomic<int>& count = ended[t * kTasks + i];
           handles[t].push_back(pool->Submit(
               [&ran] {
                 ++ran;
                 return Status::Ok();
               },
-              {.queue = static_cast<std::uint64_t>(i % 5),
-               .priority = i % 3,
+              {.queue = i % 5,
+               .priority = static_cast<int>(i % 3),
                .token = i % 2 == 0 ? source.token() : CancellationToken(),
                .on_done = [&count](const Status&) { ++count; }}));
           if (t == 0 && i == kTasks / 2) source.Cancel();
@@ -331,7 +334,7 @@ TEST(TaskPoolTest, NoTaskIsLostOrEndedTwice) {
     for (const std::atomic<int>& count : ended) ASSERT_EQ(count.load(), 1);
     const TaskPool::Metrics metrics = pool->GetMetrics();
     EXPECT_EQ(metrics.queued + metrics.running, 0U);
-    EXPECT_EQ(metrics.succeeded + metrics.cancelled, std::uint64_t{kThreads * kTasks});
+    EXPECT_EQ(metrics.succeeded + metrics.cancelled, kThreads * kTasks);
   }
 }
 

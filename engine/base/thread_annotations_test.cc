@@ -18,6 +18,7 @@ struct Shared {
 TEST(ThreadAnnotationsTest, LockExcludesOtherThreads) {
   Shared shared;
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&shared] {
       for (int i = 0; i < 1000; ++i) {

@@ -1,10 +1,10 @@
 #include "engine/formats/shard_reader.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include "engine/formats/jsonl.h"
 #include "engine/formats/names.h"
+#include "engine/formats/parquet.h"
 
 namespace widestream {
 namespace {
@@ -65,7 +65,7 @@ Result<std::shared_ptr<ShardReader>> OpenShard(std::shared_ptr<FileSystem> fs, F
     case Format::kJsonl:
       return OpenJsonlShard(*fs, path, options);
     case Format::kParquet:
-      break;
+      return OpenParquetShard(*fs, path, options);
   }
   return Status::Internal("no reader for this format");
 }

@@ -1,7 +1,8 @@
-// The mixture as part of a JSON tree. Private to engine/job; others use mixture_json.h.
+// The mixture as part of a JSON tree. Private to engine/job.
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 #include "engine/base/status.h"

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/job/mixture_json.h"
 #include "engine/job/spec.h"
 #include "engine/job/validate.h"
 
@@ -182,22 +181,22 @@ TEST(ToJson, SurvivesInvalidUtf8) {
 }
 
 RC_GTEST_PROP(ToJson, RoundTripsWeights, (std::vector<double> raw)) {
-  MixtureSpec mixture;
-  std::vector<SourceSpec> sources(1);
-  sources[0].name = "first";
-  StageSpec stage{.until = {}, .weights = {1.0}};
+  JobSpec job = *ParseJob(kJob);
+  job.mixture.stages.resize(1);
+  StageSpec& stage = job.mixture.stages[0];
   for (const double value : raw) {
     const double weight = value < 0 ? -value : value;
     if (!(weight <= 1e15)) continue;
-    sources.emplace_back().name = "s" + std::to_string(sources.size());
+    SourceSpec source = job.sources[0];
+    source.name = "s" + std::to_string(job.sources.size());
+    job.sources.push_back(source);
     stage.weights.push_back(weight == 0 ? 0.0 : weight);
   }
-  mixture.stages.push_back(stage);
-  const std::string json = MixtureToJson(mixture, sources);
-  const Result<MixtureSpec> again = ParseMixture(json, sources);
+  const std::string json = ToJson(job);
+  const Result<JobSpec> again = ParseJob(json);
   RC_ASSERT(again.ok());
-  RC_ASSERT(again->stages[0].weights == stage.weights);
-  RC_ASSERT(MixtureToJson(*again, sources) == json);
+  RC_ASSERT(again->mixture.stages[0].weights == stage.weights);
+  RC_ASSERT(ToJson(*again) == json);
 }
 
 RC_GTEST_PROP(ParseJob, NeverCrashesOnDamagedText, (std::vector<std::uint8_t> bytes)) {

@@ -107,7 +107,10 @@ Status Host::Open() {
   WS_ASSIGN_OR_RETURN(StateDocument document, InitialDocument());
   WS_RETURN_IF_ERROR(OpenSources(document));
   if (!job_.run_dir.empty() && !options_.held_out) {
-    WS_ASSIGN_OR_RETURN(journal_, RunJournal::Open(options_.run_fs, job_.run_dir, stream_hash_,
+    JournalIdentity identity;
+    identity.stream_hash = stream_hash_;
+    for (const SourceSpec& source : job_.sources) identity.sources.push_back(source.name);
+    WS_ASSIGN_OR_RETURN(journal_, RunJournal::Open(options_.run_fs, job_.run_dir, identity,
                                                    document.state.step, options_.fork));
     for (Decision& decision : journal_->DecisionsFrom(document.state.step)) {
       if (std::find(document.decisions.begin(), document.decisions.end(), decision) ==
@@ -253,27 +256,27 @@ void Host::Run() {
 
 Status Host::RunStep(bool* ended) {
   SetDoing(StrCat("planning step ", state_.step));
-  WS_ASSIGN_OR_RETURN(Planner::Outcome outcome, PlanStep());
+  std::vector<Decision> decisions;
+  {
+    MutexLock lock(mutex_);
+    decisions = decisions_;
+  }
+  WS_ASSIGN_OR_RETURN(Planner::Outcome outcome, PlanStep(decisions));
   if (const auto* end = std::get_if<EndOfStream>(&outcome)) {
     MutexLock lock(mutex_);
     left_tokens_ = end->left_tokens;
     *ended = true;
     return Status::Ok();
   }
-  return Deliver(std::move(std::get<Planned>(outcome)));
+  return Deliver(std::move(std::get<Planned>(outcome)), decisions);
 }
 
-Result<Planner::Outcome> Host::PlanStep() {
-  std::vector<Decision> decisions;
-  {
-    MutexLock lock(mutex_);
-    decisions = decisions_;
-  }
+Result<Planner::Outcome> Host::PlanStep(const std::vector<Decision>& decisions) {
   for (;;) {
     Metadata metadata;
     for (const auto& batches : metadata_view_) metadata.sources.emplace_back(batches);
     Result<Planner::Outcome> outcome = planner_->Plan(state_, metadata, decisions);
-    if (!outcome.ok()) return Status(outcome.status().code(), DescribeBadRecords(outcome.status()));
+    if (!outcome.ok()) return outcome;
     const auto* need = std::get_if<Need>(&*outcome);
     if (need == nullptr) return outcome;
     if (need->requests.empty()) return Status::Internal("the planner needs records of no source");
@@ -306,7 +309,7 @@ Status Host::Fetch(const ReadRequest& request) {
   return Status::Ok();
 }
 
-Status Host::Deliver(Planned planned) {
+Status Host::Deliver(Planned planned, const std::vector<Decision>& decisions) {
   for (std::size_t i = 0; i < manifests_.size(); ++i)
     planned.next.sources[i].manifest = manifests_[i].hash;
   auto plan = std::make_shared<const StepPlan>(std::move(planned.plan));
@@ -326,7 +329,8 @@ Status Host::Deliver(Planned planned) {
       return loaders_[source]->IdsOf(epoch, position);
     };
     WS_RETURN_IF_ERROR(Construct(job_.batch, view, ids, slab->memory()));
-    ready.batch = std::make_shared<const Batch>(Batch{std::move(view), std::move(slab)});
+    ready.batch = std::make_shared<const Batch>(
+        Batch{std::move(view), std::move(slab), planner_->Weights(state_, decisions)});
   }
   state_ = std::move(planned.next);
   ReleaseBefore(state_);
@@ -367,8 +371,6 @@ void Host::ReleaseBefore(const PlannerState& state) {
   }
 }
 
-std::string Host::DescribeBadRecords(const Status& status) const { return status.message(); }
-
 Result<std::shared_ptr<const Batch>> Host::Next(Clock::time_point deadline) {
   MutexLock lock(mutex_);
   while (ready_.empty() && !ended_ && fault_.ok() && !stopping_) {
@@ -376,6 +378,7 @@ Result<std::shared_ptr<const Batch>> Host::Next(Clock::time_point deadline) {
       return Status::DeadlineExceeded(StrCat("no batch yet; the pipeline is ", doing_));
     }
   }
+  if (stopping_) return Status::Cancelled("the host was stopped");
   if (!ready_.empty()) {
     Ready ready = std::move(ready_.front());
     ready_.pop_front();
@@ -387,7 +390,6 @@ Result<std::shared_ptr<const Batch>> Host::Next(Clock::time_point deadline) {
     return ready.batch;
   }
   if (!fault_.ok()) return fault_;
-  if (stopping_) return Status::Cancelled("the host was stopped");
   return std::shared_ptr<const Batch>();
 }
 

@@ -41,6 +41,8 @@ struct HostOptions {
 struct Batch {
   BatchView view;
   std::shared_ptr<Slab> slab;
+  std::vector<std::uint64_t>
+      weights;  // the mixture wanted at the step's first draw, out of 2^32, one a source
 };
 
 // Where the pipeline is, for the watchdog and reports.
@@ -86,6 +88,7 @@ class Host {
   const std::vector<SourceInfo>& sources() const { return source_info_; }
   const JobSpec& job() const { return job_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
+  const std::vector<std::uint32_t>& append() const { return append_; }  // ids after each text
   const std::string& stream_hash() const { return stream_hash_; }
   std::uint64_t left_tokens() const;  // not delivered at the end of the stream (last_step: drop)
   void Stop();
@@ -106,14 +109,13 @@ class Host {
   void Run();
   Status RunStep(bool* ended);
   // Plans `state_`'s step, waiting for metadata as needed.
-  Result<Planner::Outcome> PlanStep();
+  Result<Planner::Outcome> PlanStep(const std::vector<Decision>& decisions);
   Status Fetch(const ReadRequest& request);
-  Status Deliver(Planned planned);
+  Status Deliver(Planned planned, const std::vector<Decision>& decisions);
   // Waits for memory as long as the host runs: the trainer may hold its batches as long as it
   // likes.
   Result<std::shared_ptr<Slab>> LeaseSlab(std::size_t size_bytes);
   void ReleaseBefore(const PlannerState& state);
-  std::string DescribeBadRecords(const Status& status) const;
   void SetDoing(std::string doing) WS_EXCLUDES(mutex_);
 
   JobSpec job_;

@@ -1,8 +1,8 @@
 """The exceptions of Widestream.
 
-Every failure of the engine arrives as one of these. Each inherits `WidestreamError` and the builtin that Python code
-would expect for the same cause, so both `except WidestreamError` and, say, `except FileNotFoundError` work. A message
-says what failed and where, what was found and expected, and what to do.
+Every failure of the engine arrives as one of these. Each inherits `WidestreamError` and the builtin that
+Python code would expect for the same cause, so both `except WidestreamError` and, say, `except
+FileNotFoundError` work. A message says what failed and where, what was found and expected, and what to do.
 """
 
 from __future__ import annotations

@@ -33,9 +33,7 @@ def test_names_and_tags_select() -> None:
 
 
 def test_code_is_one_record_a_file_in_a_fixed_order(tmp_path: Path) -> None:
-    cache = unpack(
-        tmp_path, "golang-1.19-src", {"src/b.go": "package b", "src/a.go": "package a", "x.s": "no"}
-    )
+    cache = unpack(tmp_path, "golang-1.19-src", {"src/b.go": "package b", "src/a.go": "package a", "x.s": "no"})
     (tmp_path / "tree/golang-1.19-src/src/link.go").symlink_to("a.go")
     records = convert("code_go", cache)
     assert [(r["path"], r["text"]) for r in records] == [
@@ -67,18 +65,14 @@ def test_extra_packages_add_records(tmp_path: Path) -> None:
         ("manpages_roff", "manpages-zh", "usr/share/man/zh_TW/man1/ls.1.gz", "zh_TW"),
     ],
 )
-def test_language_comes_from_the_path(
-    tmp_path: Path, corpus: str, package: str, path: str, lang: str
-) -> None:
+def test_language_comes_from_the_path(tmp_path: Path, corpus: str, package: str, path: str, lang: str) -> None:
     files = {path: gzip.compress(b"words"), "elsewhere/readme.gz": gzip.compress(b"no")}
     (record,) = convert(corpus, unpack(tmp_path, package, files))
     assert (record["lang"], record["text"]) == (lang, "words")
 
 
 def test_plain_documentation(tmp_path: Path) -> None:
-    assert (
-        convert("pydoc_rst", unpack(tmp_path, "python3.11-doc", {"a.rst.txt": "Title"}))[0]["text"] == "Title"
-    )
+    assert convert("pydoc_rst", unpack(tmp_path, "python3.11-doc", {"a.rst.txt": "Title"}))[0]["text"] == "Title"
     assert convert("perl_pod", unpack(tmp_path, "perl-doc", {"a.pod": "=head1"}))[0]["lang"] == "en"
     assert convert("code_rust", unpack(tmp_path, "rust-src", {"a.rs": "fn a() {}"}))[0]["lang"] == "rust"
 
@@ -137,9 +131,7 @@ def test_parallel_text_leaves_out_short_and_untranslated(tmp_path: Path, order: 
     other = long + " And another one."
     messages = {f"context\x04{long}": "Ein Satz.", "short": "kurz", other: other}
     path = "usr/share/locale/de/LC_MESSAGES/wesnoth.mo"
-    (record,) = convert(
-        "wesnoth_parallel", unpack(tmp_path, "wesnoth-1.16-data", {path: mo_file(messages, order)})
-    )
+    (record,) = convert("wesnoth_parallel", unpack(tmp_path, "wesnoth-1.16-data", {path: mo_file(messages, order)}))
     assert (record["en"], record["translation"], record["lang"]) == (long, "Ein Satz.", "de")
     assert record["text"] == f"en: {long}\nde: Ein Satz."
 
@@ -205,9 +197,7 @@ def test_spanish_bible_by_chapter(tmp_path: Path) -> None:
         book("Génesis", [["<w>EN el</w>  <w>principio</w>.", "Y."], ["Z."]]),
     ]
     new = [["<milestone/>"], book("San Mateo", [["LIBRO.", "", "Tres."]])]
-    files = {
-        f"m/{t}.{k}": v for t, blocks in (("ot", old), ("nt", new)) for k, v in sword_module(blocks).items()
-    }
+    files = {f"m/{t}.{k}": v for t, blocks in (("ot", old), ("nt", new)) for k, v in sword_module(blocks).items()}
     records = convert("reina_valera_chapters", unpack(tmp_path, "sword-text-sparv", files))
     assert [r["text"] for r in records] == [
         "Génesis 1\n1 EN el principio.\n2 Y.\n",
@@ -221,9 +211,7 @@ def test_spanish_bible_by_chapter(tmp_path: Path) -> None:
 def test_dictionary_articles_come_once(tmp_path: Path) -> None:
     articles = ["<b>abaisser</b> v.", "<b>zèle</b> s. m."]
     raw = [a.encode() for a in articles]
-    index = (
-        b"abaisser\0" + struct.pack(">II", 0, len(raw[0])) + b"abaisse\0" + struct.pack(">II", 0, len(raw[0]))
-    )
+    index = b"abaisser\0" + struct.pack(">II", 0, len(raw[0])) + b"abaisse\0" + struct.pack(">II", 0, len(raw[0]))
     index += "zèle".encode() + b"\0" + struct.pack(">II", len(raw[0]), len(raw[1]))
     files = {"d/x.idx": index, "d/x.dict.dz": gzip.compress(b"".join(raw))}
     records = convert("littre_fr", unpack(tmp_path, "stardict-xmlittre", files))
@@ -238,9 +226,7 @@ def test_theorems_and_sections(tmp_path: Path) -> None:
     cache = unpack(tmp_path, "metamath-databases", {"usr/share/metamath/set.mm": database})
     (theorem,) = convert("metamath_theorems", cache)
     assert theorem["key"] == "th1"
-    assert theorem["text"] == (
-        "Theorem th1. A theorem of two lines.\nStatement: |- ( ph -> ph )\nProof: ( a b ) AB"
-    )
+    assert theorem["text"] == ("Theorem th1. A theorem of two lines.\nStatement: |- ( ph -> ph )\nProof: ( a b ) AB")
     head, section = convert("metamath_sections", cache)
     assert head["text"] + section["text"] == database
 

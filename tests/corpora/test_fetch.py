@@ -29,9 +29,7 @@ def _convert(cache: PackageCache, this: Corpus) -> Iterator[dict[str, Any]]:
 def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeApt:
     """A package manager that offers "words", and the corpora "tiny" (of it) and "absent" (of none)."""
     catalogue.corpora()
-    tiny = Corpus(
-        "tiny", "words", ("text", "ci"), "CC0", "free", 1, 3, ("old-words|words",), ("more",), _convert
-    )
+    tiny = Corpus("tiny", "words", ("text", "ci"), "CC0", "free", 1, 3, ("old-words|words",), ("more",), _convert)
     absent = dataclasses.replace(tiny, name="absent", core=("nowhere",), extra=())
     monkeypatch.setattr(catalogue, "_CORPORA", {"tiny": tiny, "absent": absent})
     apt = FakeApt(tmp_path, monkeypatch)
@@ -132,13 +130,9 @@ def test_a_changed_download_is_refused(apt: FakeApt, tmp_path: Path) -> None:
         fetch(["tiny"], tmp_path / "cache", tmp_path / "out")
 
 
-def test_without_debian_it_says_what_to_do(
-    apt: FakeApt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_debian_it_says_what_to_do(apt: FakeApt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    with pytest.raises(
-        CorporaError, match=r"need a Debian-based system; not found: apt-get, dpkg-deb\. The data"
-    ):
+    with pytest.raises(CorporaError, match=r"need a Debian-based system; not found: apt-get, dpkg-deb\. The data"):
         fetch(["tiny"], tmp_path / "cache", tmp_path / "out")
 
 

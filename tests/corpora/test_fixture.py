@@ -16,9 +16,7 @@ from tokenizers import Tokenizer
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "quickstart"
 TOKENIZER = EXAMPLE / "tokenizers" / "fixture_bpe_4096.json"
-SOURCES: dict[str, Any] = json.loads((EXAMPLE / "data" / "PROVENANCE.json").read_text(encoding="utf-8"))[
-    "sources"
-]
+SOURCES: dict[str, Any] = json.loads((EXAMPLE / "data" / "PROVENANCE.json").read_text(encoding="utf-8"))["sources"]
 
 
 def script(name: str) -> ModuleType:
@@ -83,9 +81,7 @@ def test_tokenizer_has_its_layout_and_gives_texts_back() -> None:
         "trim_offsets": True,
         "use_regex": True,
     }
-    assert [(t["content"], t["id"], t["special"]) for t in layout["added_tokens"]] == [
-        ("<|endoftext|>", 0, True)
-    ]
+    assert [(t["content"], t["id"], t["special"]) for t in layout["added_tokens"]] == [("<|endoftext|>", 0, True)]
     tokenizer = Tokenizer.from_file(str(TOKENIZER))
     assert tokenizer.get_vocab_size() == 4096
     for text in (

@@ -55,9 +55,7 @@ def sample_texts(count: int = RECORDS) -> list[str]:
 
 def write_parquet(path: Path, texts: Sequence[str | None], row_group_records: int = 4) -> Path:
     """A sound Parquet file (zstd) with columns id and text."""
-    table = pa.table(
-        {"id": pa.array([f"r{i}" for i in range(len(texts))]), "text": pa.array(texts, pa.string())}
-    )
+    table = pa.table({"id": pa.array([f"r{i}" for i in range(len(texts))]), "text": pa.array(texts, pa.string())})
     pq.write_table(table, path, row_group_size=row_group_records, compression="zstd")
     return path
 
@@ -241,9 +239,7 @@ def lone_surrogate_line(folder: Path) -> BrokenFile:
 
 def binary_jsonl(folder: Path) -> BrokenFile:
     """A Parquet file under the name of JSON Lines: no line is a record."""
-    path = write_parquet(folder / "parquet_inside.parquet", sample_texts()).rename(
-        folder / "parquet_inside.jsonl"
-    )
+    path = write_parquet(folder / "parquet_inside.parquet", sample_texts()).rename(folder / "parquet_inside.jsonl")
     return BrokenFile(path, "record", (), tuple(range(path.read_bytes().count(b"\n") + 1)))
 
 

@@ -53,7 +53,7 @@ def test_pairs_stay_near_the_sum_of_squares(lengths, waste):
     exact = sum(length**2 for length in lengths)
     assert exact <= layout.pairs <= exact + waste * len(layout.groups)
     assert sum(group.documents for group in layout.groups) == sum(length > 0 for length in lengths)
-    ends = layout.document_end_T.tolist()
+    ends = layout.document_end.tolist()
     assert all(end > t for t, end in enumerate(ends)) and ends == sorted(ends)
 
 
@@ -66,11 +66,12 @@ def test_many_short_documents_share_few_calls():
 
 def test_equal_documents_need_no_gather():
     layout = DocumentLayout.from_cu_seqlens(cu([16] * 4), 64)
-    assert layout.padded_index_P is None and len(layout.groups) == 1
+    assert layout.padded_index is None and len(layout.groups) == 1
 
 
 @pytest.mark.parametrize(
-    ("bounds", "message"), [([0, 5], "number of tokens, 8"), ([1, 8], "goes from 1 to 8"), ([0, 6, 4, 8], "falls")]
+    ("bounds", "message"),
+    [([0, 5], "number of tokens, 8"), ([1, 8], "goes from 1 to 8"), ([0, 6, 4, 8], "falls")],
 )
 def test_borders_that_do_not_fit_are_refused(bounds, message):
     with pytest.raises(ValueError, match=message):
@@ -94,4 +95,3 @@ def test_no_tokens():
     layout = DocumentLayout.from_cu_seqlens(torch.zeros(1, dtype=torch.int32), 0)
     empty = torch.zeros(0, 2, 4)
     assert document_attention(empty, empty, empty, layout).shape == (0, 2, 4)
-

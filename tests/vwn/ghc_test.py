@@ -37,10 +37,7 @@ def formula(mixer, h_Tnd, z_of_x):
         carry = torch.eye(n, dtype=h.dtype) if mixer.carry == "identity" else c[:, m : m + n]
         x = [sum(read[i, k] * h[i] for i in range(n)) for k in range(m)]
         z = z_of_x(torch.cat(x)).view(m, d)
-        new = [
-            sum(write[j, k] * z[k] for k in range(m)) + sum(carry[i, j] * h[i] for i in range(n))
-            for j in range(n)
-        ]
+        new = [sum(write[j, k] * z[k] for k in range(m)) + sum(carry[i, j] * h[i] for i in range(n)) for j in range(n)]
         xs.append(torch.cat(x))
         news.append(torch.stack(new))
     return torch.stack(xs), torch.stack(news)
@@ -79,7 +76,9 @@ def test_dynamic_check_vector_of_the_paper():
         mixer.weight.fill_(0.5)
         mixer.static.fill_(0.25)
     coefficients = mixer.coefficients(torch.full((1, 1, 4), 2.0, dtype=torch.float64))
-    torch.testing.assert_close(coefficients, torch.full((1, 1, 3), 1.011594, dtype=torch.float64), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        coefficients, torch.full((1, 1, 3), 1.011594, dtype=torch.float64), atol=1e-6, rtol=0
+    )
     exact = 0.25 + torch.tanh(torch.tensor(1.0, dtype=torch.float64))
     torch.testing.assert_close(coefficients[0, 0, 0], exact, atol=1e-15, rtol=0)
 

@@ -1,5 +1,6 @@
-"""The whole model: equal to the plain Transformer where the paper says so, no leaks between documents, MTP, options."""
+"""The whole model: equals the plain Transformer where it must, no leaks between documents, MTP, options."""
 
+import itertools
 import subprocess
 import sys
 
@@ -10,11 +11,11 @@ from torch.nn import functional
 from widestream.vwn import VWNConfig, VWNTransformer, param_groups, slots_for_width
 
 WIDTHS = [(1, 4), (2, 3), (3, 5), (4, 8), (1, 1), (4, 4)]
-SIZES = dict(vocabulary_size=61, d_model=24, layers=2, heads=3, ffn_width=40)
+SIZES = {"vocabulary_size": 61, "d_model": 24, "layers": 2, "heads": 3, "ffn_width": 40}
 
 
 def copy_backbone(plain, wide):
-    """Gives the wide model the plain model's sub-layers, head and final norm, and its embedding in the first slots."""
+    """Gives the wide model the plain sub-layers, head, final norm and, in its first slots, embedding."""
     wide_state = wide.state_dict()
     for name, value in plain.state_dict().items():
         if name == "embedding.table.weight":
@@ -28,9 +29,7 @@ def copy_backbone(plain, wide):
 def pair(m, n, **options):
     torch.manual_seed(1)
     plain = VWNTransformer(VWNConfig(**SIZES, plain=True, embedding_init_std=0.5)).double()
-    wide = VWNTransformer(
-        VWNConfig(**SIZES, m=m, n=n, reduce_norm="none", reduce_init="identity", **options)
-    ).double()
+    wide = VWNTransformer(VWNConfig(**SIZES, m=m, n=n, reduce_norm="none", reduce_init="identity", **options)).double()
     copy_backbone(plain, wide)
     return plain, wide
 
@@ -39,7 +38,7 @@ def batch(seed=0, rows=3, length=20):
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(0, 61, (rows, length), generator=generator)
     cu = torch.tensor([0, 7, 20, 40, 43, 60], dtype=torch.int32)
-    positions = torch.cat([torch.arange(int(b - a)) for a, b in zip(cu, cu[1:], strict=False)]).view(rows, length)
+    positions = torch.cat([torch.arange(int(b - a)) for a, b in itertools.pairwise(cu)]).view(rows, length)
     return tokens, positions, cu
 
 
@@ -49,7 +48,9 @@ def loss_of(model, tokens, positions, cu):
 
 
 @pytest.mark.parametrize(("m", "n"), WIDTHS)
-@pytest.mark.parametrize("options", [{}, {"dynamic": False}, {"carry": "identity"}], ids=["dynamic", "static", "identity"])
+@pytest.mark.parametrize(
+    "options", [{}, {"dynamic": False}, {"carry": "identity"}], ids=["dynamic", "static", "identity"]
+)
 def test_a_new_model_equals_the_plain_transformer(m, n, options):
     plain, wide = pair(m, n, **options)
     tokens, positions, cu = batch()
@@ -60,7 +61,7 @@ def test_a_new_model_equals_the_plain_transformer(m, n, options):
 
 @pytest.mark.parametrize(("m", "n"), WIDTHS)
 def test_identity_coefficients_train_as_the_plain_transformer(m, n):
-    """Two AdamW steps with the GHC parameters and the reduce frozen: losses, gradients and weights stay equal."""
+    """Two AdamW steps with GHC and reduce frozen: losses, gradients and weights stay equal."""
     plain, wide = pair(m, n)
     for name, parameter in wide.named_parameters():
         if "mixer" in name or "reduce" in name:
@@ -138,7 +139,7 @@ def test_documents_alone_and_packed_give_the_same_logits():
     model = VWNTransformer(VWNConfig(**SIZES, m=2, n=3, mtp_depth=1)).double()
     tokens, positions, cu = batch()
     packed = model(tokens, positions, cu)
-    for start, end in zip(cu.tolist(), cu.tolist()[1:], strict=False):
+    for start, end in itertools.pairwise(cu.tolist()):
         alone = model(tokens.flatten()[start:end].unsqueeze(0))
         for one, two in zip(packed.hidden, alone.hidden, strict=True):
             torch.testing.assert_close(one[start:end], two, atol=1e-12, rtol=1e-10)
@@ -218,7 +219,9 @@ def test_config_round_trip_and_derived_values():
         VWNConfig.from_dict({**config.to_dict(), "widht": 3})
 
 
-@pytest.mark.parametrize(("r", "slots"), [(1, (4, 4)), (1.5, (2, 3)), (2, (4, 8)), (8, (4, 32)), (2.5, (4, 10))])
+@pytest.mark.parametrize(
+    ("r", "slots"), [(1, (4, 4)), (1.5, (2, 3)), (2, (4, 8)), (8, (4, 32)), (2.5, (4, 10))]
+)
 def test_slots_for_width(r, slots):
     assert slots_for_width(r) == slots
 
@@ -230,7 +233,9 @@ def test_slots_for_width_refuses(r):
 
 
 def test_importing_the_package_loads_no_torch():
-    code = "import sys, widestream.vwn; assert 'torch' not in sys.modules; widestream.vwn.VWNConfig(vocabulary_size=9)"
+    code = (
+        "import sys, widestream.vwn as v; v.VWNConfig(vocabulary_size=9); assert 'torch' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 

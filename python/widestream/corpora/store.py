@@ -38,9 +38,7 @@ class FetchedCorpus:
     converter_version: int = _CONVERTER_VERSION
 
 
-def numbered(
-    name: str, records: Iterable[Record], keep_duplicates: bool = False
-) -> Iterator[tuple[Record, int]]:
+def numbered(name: str, records: Iterable[Record], keep_duplicates: bool = False) -> Iterator[tuple[Record, int]]:
     """Records with id, source and size, and how many exact duplicates were left out so far.
 
     Texts that hold nothing but white space are left out too.
@@ -60,9 +58,7 @@ def numbered(
         count += 1
 
 
-def write_corpus(
-    choice: Choice, cache: PackageCache, out_dir: Path, progress: Callable[[str], None]
-) -> FetchedCorpus:
+def write_corpus(choice: Choice, cache: PackageCache, out_dir: Path, progress: Callable[[str], None]) -> FetchedCorpus:
     """Write `OUT/NAME.jsonl.gz` and `OUT/NAME.json`; whatever fails, both are whole or not touched.
 
     Raises CorporaError if a package is not unpacked, cannot be read, or gives too few records.
@@ -121,9 +117,7 @@ def verified(choice: Choice, cache: PackageCache, out_dir: Path) -> FetchedCorpu
     try:
         manifest: dict[str, Any] = json.loads(_manifest_path(path).read_text(encoding="utf-8"))
         fetched = FetchedCorpus(**(manifest | {"path": path}))
-        current = (
-            fetched.packages == _versions(choice, cache) and fetched.converter_version == _CONVERTER_VERSION
-        )
+        current = fetched.packages == _versions(choice, cache) and fetched.converter_version == _CONVERTER_VERSION
         return fetched if current and _sha256(path) == fetched.sha256 else None
     except (OSError, ValueError, TypeError):
         return None  # absent, or not written by this version: it is made again

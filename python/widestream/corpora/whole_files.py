@@ -124,9 +124,7 @@ def debian_reference_books(cache: PackageCache, this: Corpus) -> Iterator[Record
     download_mb=26,
     minimum_records=500,
     core="manpages",
-    extra=" ".join(
-        f"manpages-{x}" for x in ["dev", "ja", "ja-dev", "de", "fr", "es", "ru", "zh", "pl", "tr", "uk"]
-    ),
+    extra=" ".join(f"manpages-{x}" for x in ["dev", "ja", "ja-dev", "de", "fr", "es", "ru", "zh", "pl", "tr", "uk"]),
 )
 def manpages_roff(cache: PackageCache, this: Corpus) -> Iterator[Record]:
     """manual pages as roff source, 11 languages"""

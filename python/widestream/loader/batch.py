@@ -50,6 +50,9 @@ class Microbatch:
     cu_seqlens: Any
     cu_seqlens_padded: Any
 
+    # Validation only: bytes of the text of the supervised tokens.
+    bytes: int = 0
+
     def __init__(self, arrays: dict[str, Any], as_torch: bool) -> None:
         self.max_seqlen: int = arrays["max_seqlen"]
         self.real_tokens: int = arrays["real_tokens"]
@@ -61,6 +64,15 @@ class Microbatch:
             convert = _identity
         for name in _ARRAYS:
             setattr(self, name, convert(arrays[name]) if name in arrays else None)
+
+    def copy(self) -> Microbatch:
+        """The same values in memory of their own, so that the engine's can be used again."""
+        out = Microbatch.__new__(Microbatch)
+        out.max_seqlen, out.real_tokens, out.bytes = self.max_seqlen, self.real_tokens, self.bytes
+        for name in _ARRAYS:
+            value = getattr(self, name)
+            setattr(out, name, value if value is None else value.clone() if hasattr(value, "clone") else value.copy())
+        return out
 
     def tensors(self) -> dict[str, Any]:
         """All tensors by name."""
@@ -108,6 +120,11 @@ class Batch:
         names = self._loader.source_names
         counts = np.bincount(self.pieces["source"], weights=self.pieces["length"], minlength=len(names))
         return {name: int(count) for name, count in zip(names, counts, strict=True)}
+
+    @property
+    def wanted_by_source(self) -> dict[str, float]:
+        """The mixture asked for at the step's first draw: shares by source, summing to 1."""
+        return {name: w / 2**32 for name, w in zip(self._loader.source_names, self._core.weights, strict=True)}
 
     def sources(self, rank: int | None = None) -> list[Span]:
         """Provenance of this (or another) rank's tokens, in the order in which they stand in its microbatches."""

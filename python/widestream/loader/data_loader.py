@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from widestream.errors import DeadlineExceededError, InvalidArgumentError
 from widestream.job import Job
 from widestream.loader.batch import Batch, Microbatch, torch_installed
@@ -176,30 +178,31 @@ class DataLoader:
 
     def decode(self, ids: Any) -> bytes:
         """The bytes of a 1-D int64 array of token ids."""
-        import numpy as np
-
         text: bytes = self._host.decode(np.ascontiguousarray(ids, dtype=np.int64))
         return text
 
-    def validation_batches(self, tokens: int = 65_536) -> list[Batch]:
-        """The first ``tokens`` held-out tokens of the job, mixed like its first stage: the same list at every call."""
-        if not self.job.validation or self.job.validation.fraction <= 0:
+    def validation_batches(self, tokens: int = 65_536) -> list[Microbatch]:
+        """The first ``tokens`` held-out tokens of the job, mixed like its first stage: the same list at every call.
+
+        In memory of their own. ``bytes`` of each is the size of the text of its supervised tokens, in which tokens that
+        the job appends to texts count nothing.
+        """
+        if self.job.validation is None or self.job.validation.fraction <= 0:
             return []
-        batches: list[Batch] = []
+        out: list[Microbatch] = []
         seen = 0
-        with DataLoader(
-            self.job,
-            rank=0,
-            world=1,
-            held_out=True,
-            tensors="torch" if self.as_torch else "numpy",
-        ) as held_out:
+        with DataLoader(self.job, rank=0, world=1, held_out=True, tensors="numpy") as held_out:
+            appended = np.array(held_out._host.append, dtype=np.int64)
             for batch in held_out:
-                batches.append(batch)
+                for arrays in batch._core.microbatches():
+                    microbatch = Microbatch(arrays, self.as_torch).copy()
+                    targets = arrays["labels"][arrays["loss_mask"]]
+                    microbatch.bytes = len(self.decode(targets[~np.isin(targets, appended)]))
+                    out.append(microbatch)
                 seen += batch.real_tokens
                 if seen >= tokens:
                     break
-        return batches
+        return out
 
     # --- end ---------------------------------------------------------------------------------
 

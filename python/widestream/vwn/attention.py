@@ -1,11 +1,12 @@
 """Causal attention inside documents, at the cost of the sum of L_i^2 over documents.
 
-`DocumentLayout` plans once per microbatch, for all layers: documents of similar length are stacked into one padded
-[documents, L] batch for one call of SDPA. Padding stands behind a document's last token, so the causal mask alone
-keeps it out of every real token's result: no mask tensor, no T x T work, and no document sees another.
+`DocumentLayout` plans once per microbatch, for all layers: documents of similar length are stacked into one
+padded [documents, L] batch for one call of SDPA. Padding stands behind a document's last token, so the causal
+mask alone keeps it out of every real token's result: no mask tensor, no T x T work, and no document sees
+another.
 
-Shape suffixes: T tokens, P tokens with padding, N documents of a group, L padded length, H query heads, K key/value
-heads, h head width, D backbone width.
+Shape suffixes: T tokens, P tokens with padding, N documents of a group, L padded length, H query heads, K
+key/value heads, h head width, D backbone width.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from torch.nn import functional
 
 from widestream.vwn.config import VWNConfig
 
-# Query-key pairs that may be wasted on padding before another SDPA call is cheaper (a call's fixed cost on a CPU,
-# forward and backward, is about that of a document of 64 tokens).
+# Query-key pairs that may be wasted on padding before another SDPA call is cheaper (a call's fixed cost on a
+# CPU, forward and backward, is about that of a document of 64 tokens).
 GROUP_WASTE_PAIRS = 64 * 64
 
 
@@ -38,16 +39,16 @@ class DocumentLayout:
 
     Attributes:
         groups: the SDPA calls, in order.
-        padded_index_P: for each padded position the token it holds (position 0's token for padding), int64;
+        padded_index: for each padded position the token it holds (position 0's token for padding), int64;
             None where the tokens already lie as one unpadded group.
-        token_index_T: for each token its padded position, int64; None in the same case.
-        document_end_T: for each token the index one past its document's last token, int64.
+        token_index: for each token its padded position, int64; None in the same case.
+        document_end: for each token the index one past its document's last token, int64.
     """
 
     groups: tuple[DocumentGroup, ...]
-    padded_index_P: Tensor | None
-    token_index_T: Tensor | None
-    document_end_T: Tensor
+    padded_index: Tensor | None
+    token_index: Tensor | None
+    document_end: Tensor
 
     @property
     def pairs(self) -> int:
@@ -55,9 +56,7 @@ class DocumentLayout:
         return sum(group.documents * group.padded_length**2 for group in self.groups)
 
     @classmethod
-    def from_cu_seqlens(
-        cls, cu_seqlens: Tensor, tokens: int, waste_pairs: int = GROUP_WASTE_PAIRS
-    ) -> DocumentLayout:
+    def from_cu_seqlens(cls, cu_seqlens: Tensor, tokens: int, waste_pairs: int = GROUP_WASTE_PAIRS) -> DocumentLayout:
         """Plans the groups.
 
         Args:
@@ -91,9 +90,7 @@ class DocumentLayout:
         )
         padded_starts = padded_lengths.cumsum(0) - padded_lengths
         # Offset of every token in its document, in the order of the sorted documents.
-        within = torch.arange(tokens) - (sorted_lengths.cumsum(0) - sorted_lengths).repeat_interleave(
-            sorted_lengths
-        )
+        within = torch.arange(tokens) - (sorted_lengths.cumsum(0) - sorted_lengths).repeat_interleave(sorted_lengths)
         source = starts[order].repeat_interleave(sorted_lengths) + within
         target = padded_starts.repeat_interleave(sorted_lengths) + within
         token_index_T = torch.empty(tokens, dtype=torch.int64).index_copy_(0, source, target)
@@ -121,7 +118,7 @@ def _group(descending_lengths: list[int], waste_pairs: int) -> tuple[DocumentGro
 
 
 class _Stack(torch.autograd.Function):
-    """Tokens to padded positions. Its backward is a gather too: what flows into padding is zero and dropped."""
+    """Tokens to padded positions. Backward is a gather too: padding's gradient is zero, and dropped."""
 
     @staticmethod
     def forward(ctx: Any, x_TC: Tensor, padded_index_P: Tensor, token_index_T: Tensor) -> Tensor:
@@ -162,20 +159,30 @@ def document_attention(q_THh: Tensor, k_TKh: Tensor, v_TKh: Tensor, layout: Docu
     tokens, heads, width = q_THh.shape
     kv_heads = k_TKh.shape[1]
     fused_TC = torch.cat((q_THh.flatten(1), k_TKh.flatten(1), v_TKh.flatten(1)), dim=1)
-    if layout.padded_index_P is not None:
-        fused_TC = cast(Tensor, _Stack.apply(fused_TC, layout.padded_index_P, layout.token_index_T))
+    if layout.padded_index is not None:
+        fused_TC = cast(
+            Tensor,
+            _Stack.apply(fused_TC, layout.padded_index, layout.token_index),  # type: ignore[no-untyped-call]
+        )
     results: list[Tensor] = []
-    sizes = [group.documents * group.padded_length for group in layout.groups]
-    for group, part in zip(layout.groups, fused_TC.split(sizes), strict=True):
-        stacked = part.view(group.documents, group.padded_length, heads + 2 * kv_heads, width).transpose(1, 2)
-        q_NHLh, k_NKLh, v_NKLh = stacked.split((heads, kv_heads, kv_heads), dim=1)
+    start = 0
+    for group in layout.groups:
+        end = start + group.documents * group.padded_length
+        stacked = fused_TC[start:end].view(group.documents, group.padded_length, heads + 2 * kv_heads, width)
+        start = end
+        q_NHLh, k_NKLh, v_NKLh = (
+            part.transpose(1, 2)
+            for part in (stacked[:, :, :heads], stacked[:, :, heads:-kv_heads], stacked[:, :, -kv_heads:])
+        )
         out_NHLh = functional.scaled_dot_product_attention(
             q_NHLh, k_NKLh, v_NKLh, is_causal=True, enable_gqa=heads != kv_heads
         )
         results.append(out_NHLh.transpose(1, 2).flatten(2).flatten(0, 1))
-    out_PC = results[0] if len(results) == 1 else torch.cat(results) if results else fused_TC[:, : heads * width]
-    if layout.token_index_T is not None:
-        out_PC = cast(Tensor, _Unstack.apply(out_PC, layout.token_index_T))
+    if not results:
+        return q_THh
+    out_PC = results[0] if len(results) == 1 else torch.cat(results)
+    if layout.token_index is not None:
+        out_PC = cast(Tensor, _Unstack.apply(out_PC, layout.token_index))  # type: ignore[no-untyped-call]
     return out_PC.view(tokens, heads, width)
 
 
@@ -196,7 +203,7 @@ def apply_rotary(x_THh: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
 
 
 class Attention(nn.Module):
-    """The attention sub-layer, [T, D] -> [T, D]: pre-norm, grouped-query attention with RoPE, output projection."""
+    """The attention sub-layer, [T, D] -> [T, D]: pre-norm, GQA with RoPE, output projection."""
 
     def __init__(self, config: VWNConfig) -> None:
         super().__init__()
@@ -211,9 +218,8 @@ class Attention(nn.Module):
     def project(self, x_TD: Tensor, rotary: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Queries [T, H, h], keys [T, K, h] and values [T, K, h]; the first two rotated."""
         qkv = self.qkv(self.norm(x_TD)).view(x_TD.shape[0], self.heads + 2 * self.kv_heads, self.head_width)
-        rotated, v_TKh = qkv.split((self.heads + self.kv_heads, self.kv_heads), dim=1)
-        q_THh, k_TKh = apply_rotary(rotated, rotary).split((self.heads, self.kv_heads), dim=1)
-        return q_THh, k_TKh, v_TKh
+        rotated = apply_rotary(qkv[:, : self.heads + self.kv_heads], rotary)
+        return rotated[:, : self.heads], rotated[:, self.heads :], qkv[:, self.heads + self.kv_heads :]
 
     def forward(self, x_TD: Tensor, rotary: tuple[Tensor, Tensor], layout: DocumentLayout) -> Tensor:
         """The sub-layer's output without the residual."""

@@ -21,10 +21,11 @@ MAX_MTP_DEPTH = 3
 class VWNConfig:
     """Sizes and options of a `VWNTransformer`; the defaults are the paper's values where it gives them.
 
-    The backbone width `d_model` (D) is cut into `m` segments of d = D/m numbers; the wide state has `n` slots of
-    d numbers, so the virtual width factor is r = n/m. A sub-layer still computes on D numbers.
+    The backbone width `d_model` (D) is cut into `m` segments of d = D/m numbers; the wide state has `n` slots
+    of d numbers, so the virtual width factor is r = n/m. A sub-layer still computes on D numbers.
 
-    Zero means "derived" for `m`, `n`, `kv_heads` and `ffn_width`; after construction they hold the derived values.
+    Zero means "derived" for `m`, `n`, `kv_heads` and `ffn_width`; after construction they hold the derived
+    values.
 
     Attributes:
         vocabulary_size: number of token ids.
@@ -39,16 +40,18 @@ class VWNConfig:
             model with a one-slot GHC (hyper-connections of rate 1), which is another thing.
         dynamic: coefficients depend on the token (paper) or are the static matrices alone.
         carry: "ghc" learns the n x n carry; "identity" fixes it, which leaves 2m columns of coefficients.
-        embedding: "table" is V x rD; "linear" is V x D and an expansion D -> rD; "repeat" copies the D segments
-            into the slots in turn (not in the paper; starts from symmetric slots).
+        embedding: "table" is V x rD; "linear" is V x D and an expansion D -> rD; "repeat" copies the D
+            segments into the slots in turn (not in the paper; starts from symmetric slots).
         reduce_norm: grouped RMSNorm (groups of D) before the reduce; "auto" uses it where r is an integer.
-        reduce_init: "normal" with standard deviation 1/sqrt(rD), or "identity": [I_D, 0, ...], with which a new
-            model computes exactly what the plain model of the same sub-layers computes (with reduce_norm "none").
+        reduce_init: "normal" with standard deviation 1/sqrt(rD), or "identity": [I_D, 0, ...], with which a
+            new model computes exactly what the plain model of the same sub-layers computes (with reduce_norm
+            "none").
         read_init: "first": every sub-layer starts by reading slots 0..m-1, as in the paper.
         dyn_scale_init: initial value of the dynamic scales S.
         mtp_depth: extra tokens predicted at each position, 0 to 3.
         mtp_loss_weight: weight of the multi-token losses; each depth gets weight / mtp_depth.
-        embedding_init_std: standard deviation of the embedding table. It matters as much as r in small models.
+        embedding_init_std: standard deviation of the embedding table. It matters as much as r in small
+            models.
         init_std: standard deviation of the backbone matrices; output projections get 1/sqrt(2 layers) of it.
         rope_theta: base of the rotary position encoding.
         norm_eps: epsilon of every RMSNorm.
@@ -132,9 +135,7 @@ class VWNConfig:
 
     def _check_options(self) -> None:
         if self.carry in _LATER_CARRIES:
-            raise ValueError(
-                f"model.carry: {self.carry!r} is not available in this version; use 'ghc' or 'identity'"
-            )
+            raise ValueError(f"model.carry: {self.carry!r} is not available in this version; use 'ghc' or 'identity'")
         choices: dict[str, tuple[str, ...]] = {
             "carry": ("ghc", "identity"),
             "embedding": ("table", "linear", "repeat"),
@@ -144,13 +145,11 @@ class VWNConfig:
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
-                raise ValueError(
-                    f"model.{name} is {getattr(self, name)!r}; it must be one of {', '.join(allowed)}"
-                )
+                raise ValueError(f"model.{name} is {getattr(self, name)!r}; it must be one of {', '.join(allowed)}")
         if self.reduce_norm == "rms" and self.n % self.m:
             raise ValueError(
-                f"model.reduce_norm: 'rms' needs groups of d_model, but n/m = {self.n}/{self.m} is not a whole "
-                "number; use 'auto' or 'none'"
+                f"model.reduce_norm: 'rms' needs groups of d_model, but n/m = {self.n}/{self.m} is no "
+                "whole number; use 'auto' or 'none'"
             )
         if self.embedding == "repeat" and self.n % self.m:
             raise ValueError(
@@ -158,8 +157,7 @@ class VWNConfig:
             )
         if self.tie_embeddings and self.embedding == "table" and self.n != self.m:
             raise ValueError(
-                "model.tie_embeddings needs an embedding table of d_model columns; with n > m use "
-                "embedding: linear"
+                "model.tie_embeddings needs an embedding table of d_model columns; with n > m use embedding: linear"
             )
         if not 0 <= self.mtp_depth <= MAX_MTP_DEPTH:
             raise ValueError(f"model.mtp_depth is {self.mtp_depth}; it must be 0 to {MAX_MTP_DEPTH}")
@@ -210,8 +208,8 @@ class VWNConfig:
 def slots_for_width(r: float) -> tuple[int, int]:
     """(m, n) for a virtual width factor `r`, by the paper's experience.
 
-    Its 1.5x models use (2, 3), and more than four segments changed little, so other widths use the smallest m of
-    at least 4 that makes n = r m a whole number.
+    Its 1.5x models use (2, 3), and more than four segments changed little, so other widths use the smallest m
+    of at least 4 that makes n = r m a whole number.
 
     Raises:
         ValueError: r is below 1 or not a fraction with a denominator of at most 8.

@@ -1,7 +1,7 @@
 """Generalized Hyper-Connections: `GHC(block)` joins a D -> D sub-layer to a wide state of n slots.
 
-Shape suffixes: T tokens, n slots, m segments, d width of a slot (D = m d), D backbone width, c coefficient columns
-(m read, then n carry unless the carry is the identity, then m write).
+Shape suffixes: T tokens, n slots, m segments, d width of a slot (D = m d), D backbone width, c coefficient
+columns (m read, then n carry unless the carry is the identity, then m write).
 
 Per token, with the wide state h (n slots of d numbers) and coefficients that depend on the token:
 
@@ -27,8 +27,8 @@ _LOW_PRECISION = (torch.bfloat16, torch.float16)
 def initial_coefficients(m: int, n: int, carry: Carry = "ghc") -> Tensor:
     """The static coefficients at step 0, shape [n, 2m+n] ([n, 2m] with the identity carry), float32.
 
-    Slots 0..m-1 are read, the carry is the identity, and slot j receives output segment j mod m: a new model is a
-    plain residual network in its first m slots.
+    Slots 0..m-1 are read, the carry is the identity, and slot j receives output segment j mod m: a new model
+    is a plain residual network in its first m slots.
     """
     read = torch.eye(n, m)
     write = torch.zeros(n, m)
@@ -41,8 +41,8 @@ class GHCMixer(nn.Module):
     """The parameters of one GHC and its two halves, `read` and `write`.
 
     Parameters: `static` and, when dynamic, `scale` [n, c], `weight` [d, c], `gain` [d]. They stay float32 (or
-    float64) whatever `module.to(bfloat16)` or autocast say: near 1 a bfloat16 carry gain moves in steps of 0.4 %
-    to 0.8 %, which compounds over the layers. A sub-module of its own, so that FSDP can wrap it apart.
+    float64) whatever `module.to(bfloat16)` or autocast say: near 1 a bfloat16 carry gain moves in steps of
+    0.4 % to 0.8 %, which compounds over the layers. A sub-module of its own, so that FSDP can wrap it apart.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class GHCMixer(nn.Module):
             moved = fn(tensor)
             return tensor.to(moved.device) if moved.dtype in _LOW_PRECISION else moved
 
-        super()._apply(keep_precision, recurse)
+        super()._apply(keep_precision, recurse)  # type: ignore[no-untyped-call]
         return self
 
     def coefficients(self, h_Tnd: Tensor) -> Tensor:
@@ -128,9 +128,9 @@ def _mix_slots(coefficients_Tij: Tensor, h_Tid: Tensor) -> Tensor:
 class GHC(nn.Module):
     """Joins any sub-layer of D numbers in and out to a wide state of n slots of D/m numbers.
 
-    `block` is called with the [..., D] input and any further arguments of `forward`, and must return one tensor of
-    the same shape, the sub-layer's output *without* the residual; its pre-norm belongs to it. At step 0 the first m
-    slots evolve as the plain residual network `x + block(x)`.
+    `block` is called with the [..., D] input and any further arguments of `forward`, and must return one
+    tensor of the same shape, the sub-layer's output *without* the residual; its pre-norm belongs to it. At
+    step 0 the first m slots evolve as the plain residual network `x + block(x)`.
 
     Args:
         block: the D -> D sub-layer.
@@ -155,9 +155,7 @@ class GHC(nn.Module):
     ) -> None:
         super().__init__()
         self.block = block
-        self.mixer = GHCMixer(
-            d_model, m, n, dynamic=dynamic, carry=carry, dyn_scale_init=dyn_scale_init, eps=eps
-        )
+        self.mixer = GHCMixer(d_model, m, n, dynamic=dynamic, carry=carry, dyn_scale_init=dyn_scale_init, eps=eps)
 
     def forward(self, h: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """The next wide state.
@@ -171,9 +169,7 @@ class GHC(nn.Module):
         """
         mixer = self.mixer
         if h.dim() < 2 or tuple(h.shape[-2:]) != (mixer.n, mixer.slot_width):
-            raise ValueError(
-                f"GHC expects a wide state [..., {mixer.n}, {mixer.slot_width}]; got {list(h.shape)}"
-            )
+            raise ValueError(f"GHC expects a wide state [..., {mixer.n}, {mixer.slot_width}]; got {list(h.shape)}")
         h_Tnd = h.reshape(h.shape[:-2].numel(), mixer.n, mixer.slot_width)
         coefficients_Tnc = mixer.coefficients(h_Tnd)
         x = mixer.read(h_Tnd, coefficients_Tnc).view(*h.shape[:-2], mixer.d_model)

@@ -1,7 +1,8 @@
-"""VWNTransformer: a pre-norm Transformer language model whose residual stream is r times wider than its backbone.
+"""VWNTransformer: a pre-norm Transformer language model whose residual stream is r times wider than its
+backbone.
 
-Shape suffixes: B rows, S row length, T = B S tokens flattened, D backbone width, W = rD wide width, n slots, d slot
-width, V vocabulary.
+Shape suffixes: B rows, S row length, T = B S tokens flattened, D backbone width, W = rD wide width, n slots,
+d slot width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """x + block(x): the connection of a plain model, with the signature of `GHC` and one slot of D numbers."""
+    """x + block(x): the connection of a plain model; like `GHC`, with one slot of D numbers."""
 
     def __init__(self, block: nn.Module) -> None:
         super().__init__()
@@ -96,8 +97,8 @@ class Exit(nn.Module):
 class MTPHead(nn.Module):
     """One further prediction depth: segment mix of state and next embedding, one VWN layer, its own exit.
 
-    Depth k reads the state of depth k-1 at position t and the embedding of token t+k, and predicts token t+k+1. The
-    LM head is the model's.
+    Depth k reads the state of depth k-1 at position t and the embedding of token t+k, and predicts token
+    t+k+1. The LM head is the model's.
     """
 
     def __init__(self, config: VWNConfig) -> None:
@@ -120,21 +121,22 @@ class VWNOutput:
     """What a forward pass gives.
 
     Attributes:
-        hidden: [T, D] for the next token, then one for each multi-token depth; `VWNTransformer.logits` takes them.
+        hidden: [T, D] for the next token, then one for each multi-token depth; `VWNTransformer.logits` takes
+            them.
         wide: the last wide state, [T, rD].
-        document_end_T: for each token the index one past its document's last token.
+        document_end: for each token the index one past its document's last token.
     """
 
     hidden: tuple[Tensor, ...]
     wide: Tensor
-    document_end_T: Tensor
+    document_end: Tensor
 
 
 class VWNTransformer(nn.Module):
     """The language model of a `VWNConfig`.
 
-    `config.plain` gives the ordinary pre-norm Transformer of the same sub-layers. Parameters are float32; run it
-    under `torch.autocast` for bfloat16 matrices (the wide state and GHC stay float32 then).
+    `config.plain` gives the ordinary pre-norm Transformer of the same sub-layers. Parameters are float32; run
+    it under `torch.autocast` for bfloat16 matrices (the wide state and GHC stay float32 then).
     """
 
     def __init__(self, config: VWNConfig) -> None:
@@ -162,7 +164,8 @@ class VWNTransformer(nn.Module):
         Args:
             tokens: int64 ids, [B, S] or [1, T].
             position_ids: int64, same shape; positions inside the document. Default: 0 .. S-1 in every row.
-            cu_seqlens: int32, document borders over the B S flattened tokens. Default: every row is one document.
+            cu_seqlens: int32, document borders over the B S flattened tokens. Default: every row is one
+                document.
             mtp: compute the multi-token depths too.
 
         Raises:
@@ -182,9 +185,7 @@ class VWNTransformer(nn.Module):
         layout = DocumentLayout.from_cu_seqlens(cu_seqlens, tokens.numel())
         return self._forward_flat(tokens.flatten(), position_ids.flatten(), layout, mtp)
 
-    def _forward_flat(
-        self, tokens_T: Tensor, position_ids_T: Tensor, layout: DocumentLayout, mtp: bool
-    ) -> VWNOutput:
+    def _forward_flat(self, tokens_T: Tensor, position_ids_T: Tensor, layout: DocumentLayout, mtp: bool) -> VWNOutput:
         slots = self.config.n
         rotary = rotary_table(position_ids_T, self.config.head_width, self.config.rope_theta)
         e_TW = self.embedding(tokens_T)
@@ -194,9 +195,9 @@ class VWNTransformer(nn.Module):
         h_TW = wide = h_Tnd.flatten(1)
         hidden = [self.exit(h_TW)]
         for depth, head in enumerate(self.mtp if mtp else (), start=1):
-            h_TW, out_TD = head(h_TW, _ahead(e_TW, layout.document_end_T, depth), rotary, layout, slots)
+            h_TW, out_TD = head(h_TW, _ahead(e_TW, layout.document_end, depth), rotary, layout, slots)
             hidden.append(out_TD)
-        return VWNOutput(tuple(hidden), wide, layout.document_end_T)
+        return VWNOutput(tuple(hidden), wide, layout.document_end)
 
     def logits(self, hidden_TD: Tensor) -> Tensor:
         """Logits [T, V] of any of the hidden states."""

@@ -12,16 +12,16 @@ from widestream.vwn.ghc import GHCMixer
 def param_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Two AdamW parameter groups: "decay" (matrices and the dynamic W of GHC) and "no_decay".
 
-    Not decayed: GHC's static coefficients (decay would pull the carry to zero), its scales and gains, every other
-    vector, and embedding tables. GHC parameters belong under AdamW even where Muon trains the rest.
+    Not decayed: GHC's static coefficients (decay would pull the carry to zero), its scales and gains, every
+    other vector, and embedding tables. GHC parameters belong under AdamW even where Muon trains the rest.
 
     Args:
         model: any module, with or without GHC inside.
         weight_decay: the decay of the first group.
 
     Returns:
-        Groups for `torch.optim.AdamW`, each with "params", "names", "weight_decay" and "name"; parameters in the
-        order of `named_parameters`, each once.
+        Groups for `torch.optim.AdamW`, each with "params", "names", "weight_decay" and "name"; parameters in
+        the order of `named_parameters`, each once.
     """
     undecayed: set[int] = set()
     for module in model.modules():

@@ -14,8 +14,8 @@ from widestream.vwn.config import VWNConfig
 class OverWidthEmbedding(nn.Module):
     """Token ids to the wide embedding [..., rD]; slot k is columns k d to (k+1) d.
 
-    "table": a V x rD table. "linear": a V x D table and W_expand, whose first D rows start as the identity so that
-    the first m slots start as the table's row. "repeat": slot j is segment j mod m of the table's row.
+    "table": a V x rD table. "linear": a V x D table and W_expand, whose first D rows start as the identity so
+    that the first m slots start as the table's row. "repeat": slot j is segment j mod m of the table's row.
     """
 
     def __init__(self, config: VWNConfig) -> None:
@@ -41,7 +41,7 @@ class OverWidthEmbedding(nn.Module):
 
 
 class GroupedRMSNorm(nn.Module):
-    """RMSNorm of each group of `group` neighbouring channels, with one gain a channel. Per token, any rank."""
+    """RMSNorm of each group of `group` neighbouring channels, with one gain a channel."""
 
     def __init__(self, channels: int, group: int, eps: float) -> None:
         super().__init__()
@@ -58,7 +58,8 @@ class GroupedRMSNorm(nn.Module):
 
 
 class Reduce(nn.Module):
-    """The wide state to the backbone width before the LM head: W_reduce GroupedRMSNorm(h), [..., rD] -> [..., D].
+    """The wide state to the backbone width before the LM head: W_reduce GroupedRMSNorm(h), [..., rD] -> [...,
+    D].
 
     The groups are D wide, so there is a norm only where r is an integer (`reduce_norm: auto`).
     """
@@ -85,8 +86,8 @@ class Reduce(nn.Module):
 class SegmentMix(nn.Module):
     """Input of a multi-token depth: g_i = W [a_i ; b_i] for each of n segments, one d x 2d matrix for all.
 
-    a is the normalised wide state of the depth before, b the normalised wide embedding of the next token. A dense
-    2rD -> rD matrix would cost n^2 times as much.
+    a is the normalised wide state of the depth before, b the normalised wide embedding of the next token. A
+    dense 2rD -> rD matrix would cost n^2 times as much.
     """
 
     def __init__(self, config: VWNConfig) -> None:

@@ -1,14 +1,12 @@
-#include "engine/job/mixture_json.h"
+#include "engine/job/mixture_reader.h"
 
 #include <unordered_map>
 
 #include "engine/job/enum_names.h"
 #include "engine/job/json_object.h"
-#include "engine/job/mixture_reader.h"
 #include "engine/job/validate.h"
 
-namespace widestream {
-namespace job_internal {
+namespace widestream::job_internal {
 namespace {
 
 using nlohmann::json;
@@ -91,20 +89,4 @@ json MixtureTree(const MixtureSpec& mixture, const std::vector<SourceSpec>& sour
   return {{"unit", NameOf(UnitNames(), mixture.unit)}, {"stages", std::move(stages)}};
 }
 
-}  // namespace job_internal
-
-Result<MixtureSpec> ParseMixture(std::string_view text, const std::vector<SourceSpec>& sources) {
-  WS_ASSIGN_OR_RETURN(const nlohmann::json value, job_internal::ParseStrict(text));
-  MixtureSpec mixture;
-  Status error;
-  job_internal::ReadMixture(value, sources, &mixture, &error);
-  WS_RETURN_IF_ERROR(error);
-  WS_RETURN_IF_ERROR(ValidateMixture(mixture, sources));
-  return mixture;
-}
-
-std::string MixtureToJson(const MixtureSpec& mixture, const std::vector<SourceSpec>& sources) {
-  return job_internal::DumpCanonical(job_internal::MixtureTree(mixture, sources));
-}
-
-}  // namespace widestream
+}  // namespace widestream::job_internal

@@ -1,0 +1,56 @@
+"""Ctrl-C and SIGTERM: ask once, insist after a moment."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+# A request that nothing answered by then ends the training where it stands. Leaves time to say so within 2 s.
+INSIST_AFTER_SECONDS = 1.2
+
+
+class Interrupted(BaseException):
+    """Raised in the main thread when a stop was asked for and not answered in time. Never swallow it."""
+
+
+class StopRequest:
+    """Whether a signal asked the training to stop, and which."""
+
+    def __init__(self) -> None:
+        self.signal_name: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.signal_name is not None
+
+
+@contextlib.contextmanager
+def stop_on_signals(request: StopRequest) -> Iterator[None]:
+    """Within it, SIGINT and SIGTERM set `request`; a second one, or no answer in time, raises `Interrupted`.
+
+    Signal handlers belong to the main thread: in any other this does nothing. Handlers and the interval timer are
+    restored on the way out.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if request:
+            raise Interrupted
+        request.signal_name = signal.Signals(number).name
+        signal.setitimer(signal.ITIMER_REAL, INSIST_AFTER_SECONDS)
+
+    def insist(number: int, frame: FrameType | None) -> None:
+        raise Interrupted
+
+    handlers = {signal.SIGINT: ask, signal.SIGTERM: ask, signal.SIGALRM: insist}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
