@@ -1,7 +1,7 @@
 """Writes the seed corpora of the fuzzers: make_corpus.py FOLDER gives FOLDER/jsonl_fuzz/*, and so on.
 
-The seeds of parquet_glue_fuzz are what engine/formats/testdata/make_parquet.py writes, without the large ones; it needs
-pyarrow. The zstd seed needs the zstandard package; each is left out where its package is absent.
+The seeds of parquet_glue_fuzz are what engine/formats/testdata/make_parquet.py writes, without large ones;
+it needs pyarrow. The zstd seed needs the zstandard package; each is left out where its package is absent.
 """
 
 from __future__ import annotations
