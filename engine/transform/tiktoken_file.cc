@@ -35,7 +35,7 @@ const std::vector<KnownVocabulary>& KnownVocabularies() {
         {"<|fim_suffix|>", 100260},
         {"<|endofprompt|>", 100276}}},
   };
-  return *kKnown;
+  return *known;
 }
 
 constexpr std::uint8_t kNoDigit = 255;
