@@ -58,25 +58,27 @@ Status PlannerSession::ApplyQuarantines() {
   return Status::Ok();
 }
 
-// The queue of the last step; pieces longer than the limit (it shrank since) are cut again.
 void PlannerSession::FillQueue() {
-  const auto add = [&](const Piece& piece) {
-    Piece rest = piece;
-    while (rest.length > setup_.piece_limit) {
-      Piece head = rest;
-      head.length = setup_.piece_limit;
-      head.last = false;
-      queue_.push_back(head);
-      rest.start += head.length;
-      rest.length -= head.length;
-    }
-    queue_.push_back(rest);
-  };
-  for (const Piece& piece : next_.carried) add(piece);
+  queue_ = std::move(next_.carried);
   queue_carried_ = queue_.size();
-  if (next_.closing) add(*next_.closing);
+  if (next_.closing) queue_.push_back(*next_.closing);
   next_.carried.clear();
   next_.closing.reset();
+}
+
+// The front of the queue; of a piece longer than the limit (it shrank since) only so much.
+Piece PlannerSession::TakeQueued() {
+  Piece& front = queue_[queue_at_];
+  Piece piece = front;
+  if (piece.length <= setup_.piece_limit) {
+    ++queue_at_;
+    return piece;
+  }
+  piece.length = setup_.piece_limit;
+  piece.last = false;
+  front.start += piece.length;
+  front.length -= piece.length;
+  return piece;
 }
 
 Result<PlannerSession::Drawn> PlannerSession::Draw(Taken* taken) {
@@ -86,6 +88,10 @@ Result<PlannerSession::Drawn> PlannerSession::Draw(Taken* taken) {
     if (found == SourceCursor::Found::kNeed) {
       blocked_ = s;
       return Drawn::kNeed;
+    }
+    if (found != SourceCursor::Found::kOpen) {
+      return Status::InvalidArgument(StrCat("state: schedule.open_source is ", setup_.names[s],
+                                            ", which has no open document"));
     }
     taken->piece = cursors_[s].Take(setup_.piece_limit);
     taken->piece.draw = mixture_->position().draws - 1;  // the draw that opened the sample
@@ -177,14 +183,15 @@ Result<Planner::Outcome> PlannerSession::Run() {
 
   const bool padded = batch().layout == BatchLayout::kPadded;
   std::vector<Taken> taken;
-  std::size_t from_queue = 0;
+  std::size_t carried = 0;  // how many of the taken pieces were
   std::uint64_t tokens = 0;
   std::optional<Taken> over;  // closes the step
   bool ended = false;
   while (!padded || taken.size() < batch().rows) {
     Taken piece;
-    if (from_queue < queue_.size()) {
-      piece.piece = queue_[from_queue++];
+    const bool was_carried = queue_at_ < queue_carried_;
+    if (queue_at_ < queue_.size()) {
+      piece.piece = TakeQueued();
     } else {
       WS_ASSIGN_OR_RETURN(const Drawn drawn, Draw(&piece));
       if (drawn == Drawn::kNeed) {
@@ -204,19 +211,19 @@ Result<Planner::Outcome> PlannerSession::Run() {
     }
     tokens += piece.piece.length;
     taken.push_back(piece);
+    if (was_carried) ++carried;
   }
   const bool full = padded ? taken.size() == batch().rows : tokens == setup_.budget_tokens;
   if (taken.empty()) return Planner::Outcome(EndOfStream{});
   if (ended && !full && batch().last_step == LastStepPolicy::kDrop) {
     return Planner::Outcome(EndOfStream{tokens});
   }
-  const std::size_t carried = std::min(queue_carried_, taken.size());
   // A queue longer than a step (the job's batch shrank) waits for the next one.
-  if (from_queue < queue_.size()) {
+  if (queue_at_ < queue_.size()) {
     if (over) next_.carried.push_back(over->piece);
     over.reset();
     next_.carried.insert(next_.carried.end(),
-                         queue_.begin() + static_cast<std::ptrdiff_t>(from_queue), queue_.end());
+                         queue_.begin() + static_cast<std::ptrdiff_t>(queue_at_), queue_.end());
   }
   return Finish(std::move(taken), carried, std::move(over));
 }

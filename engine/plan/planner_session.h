@@ -41,6 +41,7 @@ class PlannerSession {
   void OpenCursors();
   Status ApplyQuarantines();
   void FillQueue();
+  Piece TakeQueued();
   Result<Drawn> Draw(Taken* taken);
   Need BuildNeed(double remaining_tokens);
   Result<Planner::Outcome> Finish(std::vector<Taken> taken, std::size_t carried,
@@ -59,6 +60,7 @@ class PlannerSession {
   std::optional<MixtureCursor> mixture_;
   std::vector<Piece> queue_;       // carried, then closing
   std::size_t queue_carried_ = 0;  // how many of them were carried
+  std::size_t queue_at_ = 0;       // the next of them to take
   std::uint32_t blocked_ = 0;      // the source whose metadata is missing
 };
 
