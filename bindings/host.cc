@@ -5,6 +5,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
@@ -50,11 +51,11 @@ nb::object ToNumpy(const BatchPointer& batch, const TensorView& tensor) {
 
 template <typename T, typename Get>
 nb::object Column(const std::vector<Piece>& pieces, Get get) {
-  auto* values = new std::vector<T>(pieces.size());
-  for (std::size_t i = 0; i < pieces.size(); ++i) (*values)[i] = static_cast<T>(get(pieces[i]));
-  nb::capsule owner(values, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  const std::size_t shape[1] = {values->size()};
-  return nb::cast(nb::ndarray<nb::numpy, T>(values->data(), 1, shape, owner));
+  auto values = std::make_unique<T[]>(pieces.size());
+  for (std::size_t i = 0; i < pieces.size(); ++i) values[i] = static_cast<T>(get(pieces[i]));
+  nb::capsule owner(values.get(), [](void* p) noexcept { delete[] static_cast<T*>(p); });
+  const std::size_t shape[1] = {pieces.size()};
+  return nb::cast(nb::ndarray<nb::numpy, T>(values.release(), 1, shape, owner));
 }
 
 nb::dict Pieces(const BatchPointer& batch) {
@@ -168,11 +169,8 @@ std::uint64_t Decide(Host& host, Decision decision) {
 }
 
 }  // namespace
-}  // namespace widestream::python
 
 void register_host(nb::module_& m) {
-  using namespace widestream;          // NOLINT(google-build-using-namespace): glue
-  using namespace widestream::python;  // NOLINT(google-build-using-namespace): glue
   m.def(
       "check_job", [](const std::string& json) { return ToJson(ValueOrThrow(ParseJob(json))); },
       nb::arg("job_json"), "Parses and validates a resolved job; returns its canonical JSON.");
@@ -261,3 +259,5 @@ void register_host(nb::module_& m) {
           },
           nb::arg("ids"));
 }
+
+}  // namespace widestream::python

@@ -50,6 +50,7 @@ WordTable::WordTable(const std::vector<std::string>& tokens, const std::vector<b
 }
 
 std::uint32_t WordTable::FindLong(const char* word, std::size_t bytes) const {
+  if (bytes > longest_) return kNoId;
   const std::uint64_t hash = XXH3_64bits_withSeed(word, bytes, seed_);
   for (std::uint64_t slot = hash;; ++slot) {
     const LongSlot& entry = long_slots_[slot & long_mask_];

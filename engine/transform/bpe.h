@@ -72,18 +72,23 @@ class WordTable {
   WordTable(const std::vector<std::string>& tokens, const std::vector<bool>& included,
             std::uint64_t seed);
 
-  // kNoId when the word is no token.
+  // kNoId when the word is no token. `readable`: see WordKey.
   std::uint32_t Find(const char* word, std::size_t bytes, std::size_t readable) const {
-    if (bytes <= WordKey::kMaxBytes) return FindShort(WordKey::Of(word, bytes, readable));
-    return bytes > longest_ ? kNoId : FindLong(word, bytes);
+    if (bytes > WordKey::kMaxBytes) return FindLong(word, bytes);
+    const WordKey key = WordKey::Of(word, bytes, readable);
+    return FindShort(key, Hash(key));
   }
-  std::uint32_t FindShort(const WordKey& key) const {
-    for (std::uint64_t slot = key.Hash(seed_);; ++slot) {
+  std::uint64_t Hash(const WordKey& key) const { return key.Hash(seed_); }
+  // `hash` is Hash(key).
+  std::uint32_t FindShort(const WordKey& key, std::uint64_t hash) const {
+    for (std::uint64_t slot = hash;; ++slot) {
       const ShortSlot& entry = short_slots_[slot & short_mask_];
       if (entry.key == key) return entry.id;
       if (entry.id == kNoId) return kNoId;
     }
   }
+  // For words of more than WordKey::kMaxBytes.
+  std::uint32_t FindLong(const char* word, std::size_t bytes) const;
 
  private:
   struct ShortSlot {
@@ -94,7 +99,6 @@ class WordTable {
     std::uint64_t hash = 0;
     std::uint32_t id = kNoId;
   };
-  std::uint32_t FindLong(const char* word, std::size_t bytes) const;
 
   const std::vector<std::string>* tokens_ = nullptr;
   std::uint64_t seed_ = 0;
@@ -146,10 +150,7 @@ class Bpe {
   static Result<std::unique_ptr<const Bpe>> Make(Vocabulary vocabulary, const std::string& name);
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
-  // The id of a word that needs no merging, or kNoId. `readable`: see WordKey.
-  std::uint32_t WholeWord(const char* word, std::size_t bytes, std::size_t readable) const {
-    return whole_words_.Find(word, bytes, readable);
-  }
+  // The words that need no merging.
   const WordTable& whole_words() const { return whole_words_; }
   // Appends the ids that merging gives; bytes > 0. Never looks at whole words.
   void MergeWord(const char* word, std::size_t bytes, std::vector<std::uint32_t>* ids) const;

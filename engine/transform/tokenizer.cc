@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 
 #include "engine/transform/bpe.h"
@@ -18,6 +20,7 @@ using internal::Bpe;
 using internal::kNoId;
 using internal::Pattern;
 using internal::Vocabulary;
+using internal::WordKey;
 
 Result<std::optional<Pattern>> ParsePattern(const std::string& name) {
   if (name.empty()) return std::optional<Pattern>();
@@ -94,6 +97,29 @@ std::string ContentDigest(const Vocabulary& vocabulary) {
   return hash.Hex();
 }
 
+// The ids of words merged lately, one cache of 1 MiB per thread that encodes. Natural text repeats
+// its rare words; without this, merging them is half of the time. A slot is a cache line; a new
+// word replaces the old one of its slot. Tokenizers share the cache: a slot names its owner.
+class WordCache {
+ public:
+  static constexpr std::size_t kMaxIds = 10;
+  struct alignas(64) Slot {
+    WordKey key;
+    std::uint32_t owner = 0;  // Implementation::serial; 0: empty
+    std::uint32_t count = 0;
+    std::uint32_t ids[kMaxIds] = {};
+  };
+
+  static Slot* OfThisThread() {
+    static thread_local const std::unique_ptr<Slot[]> kSlots(new Slot[kSlotCount]);
+    return kSlots.get();
+  }
+  static std::size_t Index(std::uint64_t hash) { return (hash >> 40) & (kSlotCount - 1); }
+
+ private:
+  static constexpr std::size_t kSlotCount = std::size_t{1} << 14;
+};
+
 }  // namespace
 
 class Tokenizer::Implementation {
@@ -112,14 +138,28 @@ class Tokenizer::Implementation {
               std::vector<std::uint32_t>* ids) const {
     const char* p = text.data();
     const char* const end = p + text.size();
+    const internal::WordTable& words = bpe_->whole_words();
+    WordCache::Slot* cache = nullptr;
     while (p != end) {
       const char* const stop = word_end(p, end);
       const auto bytes = static_cast<std::size_t>(stop - p);
-      const std::uint32_t id = bpe_->WholeWord(p, bytes, static_cast<std::size_t>(end - p));
-      if (id != kNoId) {
-        ids->push_back(id);
+      if (bytes <= WordKey::kMaxBytes) {
+        const WordKey key = WordKey::Of(p, bytes, static_cast<std::size_t>(end - p));
+        const std::uint64_t hash = words.Hash(key);
+        const std::uint32_t id = words.FindShort(key, hash);
+        if (id != kNoId) {
+          ids->push_back(id);
+        } else {
+          if (cache == nullptr) cache = WordCache::OfThisThread();
+          MergeCached(p, bytes, key, &cache[WordCache::Index(hash)], ids);
+        }
       } else {
-        bpe_->MergeWord(p, bytes, ids);
+        const std::uint32_t id = words.FindLong(p, bytes);
+        if (id != kNoId) {
+          ids->push_back(id);
+        } else {
+          bpe_->MergeWord(p, bytes, ids);
+        }
       }
       p = stop;
     }
@@ -139,8 +179,31 @@ class Tokenizer::Implementation {
   const std::string& digest() const { return digest_; }
 
  private:
+  static std::uint32_t NextSerial() {
+    static std::atomic<std::uint32_t> next{0};
+    return ++next;
+  }
+
+  void MergeCached(const char* word, std::size_t bytes, const WordKey& key, WordCache::Slot* slot,
+                   std::vector<std::uint32_t>* ids) const {
+    if (slot->owner == serial_ && slot->key == key) {
+      ids->insert(ids->end(), slot->ids, slot->ids + slot->count);
+      return;
+    }
+    const std::size_t before = ids->size();
+    bpe_->MergeShortWord(word, bytes, ids);
+    const std::size_t count = ids->size() - before;
+    if (count > WordCache::kMaxIds) return;
+    slot->key = key;
+    slot->owner = serial_;
+    slot->count = static_cast<std::uint32_t>(count);
+    std::copy_n(ids->data() + before, count, slot->ids);
+  }
+
   std::unique_ptr<const Bpe> bpe_;
   std::string digest_;
+  // Never reused, unlike an address, so nothing that a freed tokenizer left in a cache is taken.
+  std::uint32_t serial_ = NextSerial();
   std::uint32_t size_ = 0;
   std::map<std::uint32_t, const std::string*> special_names_;
 };

@@ -20,6 +20,7 @@ __all__ = [
     "format_share",
     "parse_bytes",
     "parse_count",
+    "parse_number",
     "parse_seconds",
     "parse_share",
 ]
@@ -82,6 +83,12 @@ def _whole(number: Decimal, factor: int, value: object, kind: str, unit: str) ->
     if (top * factor) % bottom:
         raise InvalidArgumentError(f"found {_show(value)}, which is not a whole number of {unit}; round it")
     return top * factor // bottom
+
+
+def parse_number(value: object, kind: str, example: str) -> tuple[float, str]:
+    """A number that is not negative, and the text of its unit ("" without one)."""
+    number, unit = _split(value, kind, example)
+    return float(number), unit
 
 
 def count_word(value: object) -> str | None:

@@ -114,11 +114,16 @@ class Targets:
         """Supervised positions by depth."""
         return tuple(labels.numel() for labels in self.labels)
 
+    def to(self, device: torch.device) -> Targets:
+        """The same on `device`."""
+        move = [tuple(tensor.to(device) for tensor in group) for group in (self.positions, self.labels)]
+        return Targets(move[0], move[1])
+
     @classmethod
     def of(cls, microbatch: Microbatch, depths: int) -> Targets:
         """Targets of the next token and `depths` further ones.
 
-        Depth d at position t predicts the label of position t + d, so the last d positions of a piece have none.
+        Depth d at position t predicts the label of position t + d; the last d positions of a piece have none.
         """
         mask_T, labels_T = microbatch.loss_mask.flatten(), microbatch.labels.flatten()
         bounds = microbatch.cu_seqlens.to(torch.int64)
