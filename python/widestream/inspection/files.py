@@ -48,7 +48,9 @@ def inspect_path(
         raise InvalidArgumentError(f"sample_records is {sample_records}; it must be at least 1")
     engine = core()
     listed = engine.list_shards(_absolute(path), format)
-    encoder = None if tokenizer is None else engine.Tokenizer.from_file(str(Path(tokenizer).absolute()), pattern=pattern)
+    encoder = (
+        None if tokenizer is None else engine.Tokenizer.from_file(str(Path(tokenizer).absolute()), pattern=pattern)
+    )
     survey = _Survey(engine, listed["format"], text, record_bytes)
     shards = listed["shards"]
     step = max(1, -(-len(shards) // _MAX_SHARDS_SAMPLED))

@@ -33,15 +33,15 @@ def read_state(run: str | os.PathLike[str]) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise DataCorruptionError(f"{path} is not valid JSON ({error}); use another checkpoint") from None
     if not isinstance(document, dict) or not isinstance(document.get("sources"), dict) or "version" not in document:
-        raise DataCorruptionError(f"{path} is not a loader's state: it has no version and sources; give a {_STATE_NAME}")
+        raise DataCorruptionError(
+            f"{path} is not a loader's state: it has no version and sources; give a {_STATE_NAME}"
+        )
     carried, decisions = document.get("carried"), document.get("decisions")
     kept = ("version", "order_version", "membership_version", "stream_hash", "seed", "step", "tokens", "schedule")
     return {
         "path": str(path),
         **{key: document.get(key) for key in kept},
-        "sources": [
-            _source(name, value) for name, value in document["sources"].items() if isinstance(value, dict)
-        ],
+        "sources": [_source(name, value) for name, value in document["sources"].items() if isinstance(value, dict)],
         "carried_pieces": len(carried) if isinstance(carried, list) else 0,
         "closing_piece": document.get("closing") is not None,
         "decisions": decisions if isinstance(decisions, list) else [],

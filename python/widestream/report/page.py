@@ -20,7 +20,7 @@ from widestream.report.svg import (
     short,
 )
 
-_SMALL = (270, 120)
+_SMALL = (240, 120)
 MAX_SOURCES_SHOWN = 24
 MAX_PROVENANCE_ROWS = 200
 _TEXT_CHARACTERS = 80
@@ -51,9 +51,9 @@ def render(data: RunData) -> str:
     )
 
 
-def _figure(title: str, body: str, caption: str = "") -> str:
+def _figure(title: str, body: str, caption: str = "", kind: str = "") -> str:
     below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-    return f"<figure><h3>{escape(title)}</h3>{body}{below}</figure>"
+    return f'<figure class="{kind}"><h3>{escape(title)}</h3>{body}{below}</figure>'
 
 
 def _tile(value: str, label: str, mood: str = "") -> str:
@@ -130,7 +130,13 @@ def _learning(data: RunData) -> str:
     curves = [
         ("Gradient norm", curve("gradient norm", steps, lambda s: s.gradient_norm), plain, False, "Before clipping."),
         ("Learning rate", curve("learning rate", steps, lambda s: s.learning_rate), plain, True, ""),
-        ("Throughput", curve("tokens a second", steps, lambda s: s.tokens_per_second), plain, True, ""),
+        (
+            "Throughput",
+            curve("tokens a second", steps, lambda s: s.tokens_per_second),
+            plain,
+            True,
+            "Tokens a second, waiting for data included.",
+        ),
         (
             "Waiting for data",
             curve("share of the step", steps, lambda s: s.wait_share),
@@ -141,9 +147,10 @@ def _learning(data: RunData) -> str:
     ]
     loss = _figure(
         "Loss",
-        legend(lines) + line_chart(lines, label="Loss by step", levels=levels),
+        legend(lines) + line_chart(lines, label="Loss by step", levels=levels, size=(460, 350)),
         "Nats a token; lower is better. A band shows the range of the steps that a point averages. The dashed line is "
         "what a model that only knows how often each token occurs would get on the validation documents.",
+        kind="tall",
     )
     others = "".join(
         _figure(
@@ -175,7 +182,9 @@ def _mixture(found: Mixture) -> str:
     )
     sentence = "What each source gave of all tokens, and what the job's mixture asked for at those steps."
     if found.error is not None:
-        sentence += f" Over the whole run no source is further than {percent(found.error)} of the tokens from its share."
+        sentence += (
+            f" Over the whole run no source is further than {percent(found.error)} of the tokens from its share."
+        )
     elif not has_wanted:
         sentence += " The log does not say what was asked for."
     small = "".join(_source(source, colours.get(source.name, 0)) for source in shown)
@@ -222,7 +231,7 @@ def _mixture_table(sources: Sequence[SourceMixture]) -> str:
         )
     head = (
         '<tr><th>source</th><th class="n">tokens</th><th class="n">share</th><th class="n">wanted</th>'
-        '<th class="n">difference, points</th></tr>'
+        '<th class="n">off, points</th></tr>'
     )
     return _table(head, rows)
 
@@ -252,7 +261,9 @@ def _packing(data: RunData) -> str:
             line_chart([Line(padding, 1)], label="Padding share by step", form=percent, zero=True, size=(460, 230)),
             "Share of a step's slots that hold no token.",
         )
-        + _figure("Length of pieces", (keys if bins else "") + histogram(bins, label="Lengths of pieces in tokens"), told)
+        + _figure(
+            "Length of pieces", (keys if bins else "") + histogram(bins, label="Lengths of pieces in tokens"), told
+        )
         + "</div>"
     )
 
@@ -297,7 +308,7 @@ def _file_name(path: str) -> str:
 def _job(data: RunData) -> str:
     job = f"<details><summary>The job</summary><pre>{escape(data.job_text)}</pre></details>" if data.job_text else ""
     figures = "".join(
-        f"<tr><td>{escape(short(str(key), 80))}</td><td class=\"n\">{escape(_figure_text(value))}</td></tr>"
+        f'<tr><td>{escape(short(str(key), 80))}</td><td class="n">{escape(_figure_text(value))}</td></tr>'
         for key, value in list(data.summary.items())[:100]
         if isinstance(value, int | float | str)
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from widestream.errors import InvalidArgumentError, NotFoundError
 _LINE_BYTES = 4 << 20
 _DOCUMENT_BYTES = 64 << 20
 _YAML_BYTES = 1 << 20
+_ABSURD = 1e100
 MAX_SOURCES = 10_000
 
 
@@ -82,14 +82,14 @@ class RunData:
 
 
 def number(value: Any) -> float | None:
-    """A finite float, or None: a log may hold NaN, text or a number that no float holds."""
+    """A float that can be drawn, or None: a log may hold NaN, text, or numbers whose sums no float holds."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
         result = float(value)
     except OverflowError:
         return None
-    return result if math.isfinite(result) else None
+    return result if abs(result) < _ABSURD else None
 
 
 def read_run(folder: Path) -> RunData:
@@ -120,7 +120,7 @@ def _read_metrics(data: RunData) -> None:
         data.notes.append("There is no metrics.jsonl: no step has been logged.")
         return
     by_step: dict[int, StepMetrics] = {}
-    bad = repeated = gaps = 0
+    bad = repeated = 0
     torn = False
     size_bytes = path.stat().st_size
     with path.open("rb") as file:
@@ -143,10 +143,9 @@ def _read_metrics(data: RunData) -> None:
             if metrics.step in by_step:
                 repeated += 1
                 del by_step[metrics.step]
-            if metrics.loss is None:
-                gaps += 1
             by_step[metrics.step] = metrics
     data.steps = [by_step[step] for step in sorted(by_step)]
+    gaps = sum(step.loss is None for step in data.steps)
     if torn:
         data.notes.append("The last line of metrics.jsonl is torn, as a killed process leaves it; it is left out.")
     if bad:
@@ -192,7 +191,7 @@ def _parse_line(line: bytes) -> StepMetrics | None:
             metrics.wait_share = min(1.0, max(0.0, waited / seconds))
     weights = {name: value for name, value in _numbers(entry.get("wanted_by_source")).items() if value >= 0}
     total = sum(weights.values())
-    if 0 < total < math.inf:
+    if total > 0:
         metrics.wanted_by_source = {name: value / total for name, value in weights.items()}
     return metrics
 

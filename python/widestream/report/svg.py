@@ -193,7 +193,9 @@ def histogram(bins: Sequence[Bin], *, label: str, size: tuple[int, int] = (460, 
             f'height="{floor - frame.top:.1f}"><title>{escape(says)}</title></rect></g>'
         )
         if i % every == 0:
-            parts.append(f'<text class="t" x="{middle:.1f}" y="{floor + 14:.1f}" text-anchor="middle">{plain(b.low)}</text>')
+            parts.append(
+                f'<text class="t" x="{middle:.1f}" y="{floor + 14:.1f}" text-anchor="middle">{plain(b.low)}</text>'
+            )
     parts.append(
         f'<text class="t" x="{size[0] - 8}" y="{size[1] - 4}" text-anchor="end">tokens in the piece, at least</text></svg>'
     )
