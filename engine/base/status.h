@@ -111,9 +111,11 @@ class [[nodiscard]] Result {
     if (!ws_status_.ok()) return ws_status_;  \
   } while (false)
 // WS_ASSIGN_OR_RETURN(auto x, F()): assigns the value of a Result, or returns its status.
+// NOLINTBEGIN(bugprone-macro-parentheses): lhs may be a declaration.
 #define WS_ASSIGN_OR_RETURN(lhs, expr) \
   WS_ASSIGN_OR_RETURN_IMPL(WS_CONCAT(ws_result_, __LINE__), lhs, expr)
 #define WS_ASSIGN_OR_RETURN_IMPL(result, lhs, expr) \
   auto result = (expr);                             \
   if (!result.ok()) return result.status();         \
   lhs = std::move(result).value()
+// NOLINTEND(bugprone-macro-parentheses)

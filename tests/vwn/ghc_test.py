@@ -37,10 +37,7 @@ def formula(mixer, h_Tnd, z_of_x):
         carry = torch.eye(n, dtype=h.dtype) if mixer.carry == "identity" else c[:, m : m + n]
         x = [sum(read[i, k] * h[i] for i in range(n)) for k in range(m)]
         z = z_of_x(torch.cat(x)).view(m, d)
-        new = [
-            sum(write[j, k] * z[k] for k in range(m)) + sum(carry[i, j] * h[i] for i in range(n))
-            for j in range(n)
-        ]
+        new = [sum(write[j, k] * z[k] for k in range(m)) + sum(carry[i, j] * h[i] for i in range(n)) for j in range(n)]
         xs.append(torch.cat(x))
         news.append(torch.stack(new))
     return torch.stack(xs), torch.stack(news)

@@ -29,9 +29,7 @@ def copy_backbone(plain, wide):
 def pair(m, n, **options):
     torch.manual_seed(1)
     plain = VWNTransformer(VWNConfig(**SIZES, plain=True, embedding_init_std=0.5)).double()
-    wide = VWNTransformer(
-        VWNConfig(**SIZES, m=m, n=n, reduce_norm="none", reduce_init="identity", **options)
-    ).double()
+    wide = VWNTransformer(VWNConfig(**SIZES, m=m, n=n, reduce_norm="none", reduce_init="identity", **options)).double()
     copy_backbone(plain, wide)
     return plain, wide
 

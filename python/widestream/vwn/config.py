@@ -135,9 +135,7 @@ class VWNConfig:
 
     def _check_options(self) -> None:
         if self.carry in _LATER_CARRIES:
-            raise ValueError(
-                f"model.carry: {self.carry!r} is not available in this version; use 'ghc' or 'identity'"
-            )
+            raise ValueError(f"model.carry: {self.carry!r} is not available in this version; use 'ghc' or 'identity'")
         choices: dict[str, tuple[str, ...]] = {
             "carry": ("ghc", "identity"),
             "embedding": ("table", "linear", "repeat"),
@@ -147,9 +145,7 @@ class VWNConfig:
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
-                raise ValueError(
-                    f"model.{name} is {getattr(self, name)!r}; it must be one of {', '.join(allowed)}"
-                )
+                raise ValueError(f"model.{name} is {getattr(self, name)!r}; it must be one of {', '.join(allowed)}")
         if self.reduce_norm == "rms" and self.n % self.m:
             raise ValueError(
                 f"model.reduce_norm: 'rms' needs groups of d_model, but n/m = {self.n}/{self.m} is no "
@@ -161,8 +157,7 @@ class VWNConfig:
             )
         if self.tie_embeddings and self.embedding == "table" and self.n != self.m:
             raise ValueError(
-                "model.tie_embeddings needs an embedding table of d_model columns; with n > m use "
-                "embedding: linear"
+                "model.tie_embeddings needs an embedding table of d_model columns; with n > m use embedding: linear"
             )
         if not 0 <= self.mtp_depth <= MAX_MTP_DEPTH:
             raise ValueError(f"model.mtp_depth is {self.mtp_depth}; it must be 0 to {MAX_MTP_DEPTH}")

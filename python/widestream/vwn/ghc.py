@@ -155,9 +155,7 @@ class GHC(nn.Module):
     ) -> None:
         super().__init__()
         self.block = block
-        self.mixer = GHCMixer(
-            d_model, m, n, dynamic=dynamic, carry=carry, dyn_scale_init=dyn_scale_init, eps=eps
-        )
+        self.mixer = GHCMixer(d_model, m, n, dynamic=dynamic, carry=carry, dyn_scale_init=dyn_scale_init, eps=eps)
 
     def forward(self, h: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """The next wide state.
@@ -171,9 +169,7 @@ class GHC(nn.Module):
         """
         mixer = self.mixer
         if h.dim() < 2 or tuple(h.shape[-2:]) != (mixer.n, mixer.slot_width):
-            raise ValueError(
-                f"GHC expects a wide state [..., {mixer.n}, {mixer.slot_width}]; got {list(h.shape)}"
-            )
+            raise ValueError(f"GHC expects a wide state [..., {mixer.n}, {mixer.slot_width}]; got {list(h.shape)}")
         h_Tnd = h.reshape(h.shape[:-2].numel(), mixer.n, mixer.slot_width)
         coefficients_Tnc = mixer.coefficients(h_Tnd)
         x = mixer.read(h_Tnd, coefficients_Tnc).view(*h.shape[:-2], mixer.d_model)

@@ -187,9 +187,7 @@ class VWNTransformer(nn.Module):
         layout = DocumentLayout.from_cu_seqlens(cu_seqlens, tokens.numel(), device=tokens.device)
         return self._forward_flat(tokens.flatten(), position_ids.flatten(), layout, mtp)
 
-    def _forward_flat(
-        self, tokens_T: Tensor, position_ids_T: Tensor, layout: DocumentLayout, mtp: bool
-    ) -> VWNOutput:
+    def _forward_flat(self, tokens_T: Tensor, position_ids_T: Tensor, layout: DocumentLayout, mtp: bool) -> VWNOutput:
         slots = self.config.n
         rotary = rotary_table(position_ids_T, self.config.head_width, self.config.rope_theta)
         e_TW = self.embedding(tokens_T)

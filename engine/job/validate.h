@@ -1,0 +1,26 @@
+// The rules that join several keys of a job, on the plain structs: for ParseJob, and for C++
+// callers that fill a JobSpec themselves.
+#pragma once
+
+#include "engine/base/status.h"
+#include "engine/job/spec.h"
+
+namespace widestream {
+
+// Upper limits of a job, so that no value can make the engine allocate without bound.
+inline constexpr std::size_t kMaxSources = 10'000;
+inline constexpr std::size_t kMaxStages = 1'000;
+// sources x stages: the weights of all stages are kept in memory.
+inline constexpr std::size_t kMaxStageWeights = 1'000'000;
+inline constexpr std::size_t kMaxPathsPerSource = 100'000;
+inline constexpr std::uint64_t kMaxClock = 1'000'000'000'000'000'000;  // tokens or samples
+inline constexpr std::uint64_t kMaxStepTokens = 2'147'483'647;         // cu_seqlens are int32
+// tokens, labels and position_ids of 8 bytes, segment_ids of 4, loss_mask of 1.
+inline constexpr std::uint64_t kSlabBytesPerToken = 29;
+
+// InvalidArgument naming the key, or OK.
+Status ValidateJob(const JobSpec& job);
+Status ValidateSources(const std::vector<SourceSpec>& sources);
+Status ValidateMixture(const MixtureSpec& mixture, const std::vector<SourceSpec>& sources);
+
+}  // namespace widestream

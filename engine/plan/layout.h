@@ -1,0 +1,41 @@
+// A step's atoms to ranks and microbatches; docs/stream.md section 5. Depends on the membership,
+// the mesh and the options here, and on nothing else.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/base/status.h"
+#include "engine/job/spec.h"
+#include "engine/plan/plan.h"
+
+namespace widestream {
+
+// Compute of one piece: length * (length + kLinearTokens), in units of one causal
+// query-key pair. A Transformer layer of hidden size h spends 24 h^2 a token and 2 h a pair, so the
+// parts are equal at 12 h tokens; this is h = 4096. Integers, so every machine finds the same
+// balance.
+inline constexpr std::uint64_t kLinearTokens = 49'152;
+// Keeps every cost and every mixture counter inside 64 bits (with kMaxStepTokens of a job).
+inline constexpr std::uint32_t kMaxSequenceLength = 1U << 26;
+
+struct LayoutOptions {
+  BatchLayout layout = BatchLayout::kRows;
+  std::uint32_t sequence_length = 0;
+  std::uint64_t microbatch_tokens = 0;  // 0 = no cap
+  bool balance = true;                  // false: in order
+  bool cross_document_attention = false;
+  MeshSpec mesh;
+};
+
+// What a piece of `length` tokens takes in a THD microbatch: a multiple of 2 * cp where cp > 1.
+std::uint64_t PaddedTokens(std::uint64_t length, std::uint32_t cp);
+std::uint64_t PieceCost(std::uint64_t length);
+
+// Each atom (a row of `plan.rows`; in thd a piece) in exactly one microbatch; the same number of
+// microbatches on every rank and, but for thd, of rows in every microbatch. ResourceExhausted if a
+// piece alone exceeds the cap.
+Result<std::vector<RankPlan>> BuildLayout(const LayoutOptions& options, const StepPlan& plan);
+
+}  // namespace widestream

@@ -1,0 +1,128 @@
+#include "engine/transform/bpe.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/transform/test_vocabulary.h"
+
+namespace widestream::internal {
+namespace {
+
+using Ids = std::vector<std::uint32_t>;
+
+std::unique_ptr<const Bpe> MakeByIdBpe(const std::vector<std::string>& more) {
+  Vocabulary vocabulary;
+  vocabulary.tokens = testing::ByteTokens(more);
+  vocabulary.merge_by_id = true;
+  vocabulary.whole_words_first = true;
+  auto bpe = Bpe::Make(std::move(vocabulary), "test");
+  EXPECT_TRUE(bpe.ok()) << bpe.status().ToString();
+  return std::move(bpe).value();
+}
+
+// The definition: merge the neighbours of lowest id, leftmost first, until none merge.
+Ids ReferenceMerge(const std::vector<std::string>& tokens, const std::string& word) {
+  std::map<std::string, std::uint32_t> id_of;
+  for (std::uint32_t id = 0; id < tokens.size(); ++id) id_of[tokens[id]] = id;
+  std::vector<std::string> parts;
+  for (const char c : word) parts.emplace_back(1, c);
+  while (true) {
+    std::size_t best = parts.size();
+    std::uint32_t best_id = kNoId;
+    for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
+      const auto found = id_of.find(parts[i] + parts[i + 1]);
+      if (found == id_of.end() || found->second >= best_id) continue;
+      best = i;
+      best_id = found->second;
+    }
+    if (best == parts.size()) break;
+    parts[best] += parts[best + 1];
+    parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(best) + 1);
+  }
+  Ids ids;
+  for (const std::string& part : parts) ids.push_back(id_of[part]);
+  return ids;
+}
+
+TEST(Bpe, LowestRankMergesFirstAndThenTheLeftmost) {
+  const auto bpe = MakeByIdBpe({"bc", "ab", "aa", "aaa"});
+  Ids ids;
+  bpe->MergeWord("abc", 3, &ids);
+  EXPECT_EQ(ids, (Ids{'a', 256}));
+  ids.clear();
+  bpe->MergeWord("aaaaa", 5, &ids);
+  EXPECT_EQ(ids, (Ids{258, 259}));
+}
+
+TEST(Bpe, ATokenMayBeReachedByAnyOfItsCuts) {
+  // "abc" has no listed pair: both a + bc and ab + c give it.
+  const auto bpe = MakeByIdBpe({"bc", "ab", "abc"});
+  Ids ids;
+  bpe->MergeWord("abc", 3, &ids);
+  EXPECT_EQ(ids, (Ids{258}));
+}
+
+RC_GTEST_PROP(Bpe, ShortAndLongMergingEqualTheDefinition, ()) {
+  const auto letters = [](int longest) {
+    return rc::gen::map(rc::gen::container<std::vector<char>>(rc::gen::element('a', 'b', 'c')),
+                        [longest](std::vector<char> v) {
+                          return std::string(v.begin(), v.begin() + std::min<std::ptrdiff_t>(
+                                                                        longest, std::ssize(v)));
+                        });
+  };
+  std::set<std::string> seen;
+  std::vector<std::string> more;
+  for (const std::string& token : *rc::gen::container<std::vector<std::string>>(letters(5))) {
+    if (token.size() >= 2 && seen.insert(token).second) more.push_back(token);
+  }
+  const std::string word = *letters(64);
+  if (word.empty()) return;
+  const auto bpe = MakeByIdBpe(more);
+  const Ids expected = ReferenceMerge(testing::ByteTokens(more), word);
+  Ids by_short;
+  Ids by_long;
+  Ids by_wide;
+  bpe->MergeShortWord(word.data(), word.size(), &by_short);
+  bpe->MergeLongWord<std::uint32_t>(word.data(), word.size(), &by_long);
+  bpe->MergeLongWord<std::uint64_t>(word.data(), word.size(), &by_wide);
+  RC_ASSERT(by_short == expected);
+  RC_ASSERT(by_long == expected);
+  RC_ASSERT(by_wide == expected);
+}
+
+TEST(Bpe, AWordOfAMillionLettersMergesWithoutQuadraticTime) {
+  // Quadratic time would take hours, so finishing within the time limit of the test is the check.
+  const auto bpe = MakeByIdBpe({"aa", "aaaa", "aaaaaaaa"});
+  const std::string word(1'000'001, 'a');
+  Ids ids;
+  bpe->MergeWord(word.data(), word.size(), &ids);
+  ASSERT_EQ(ids.size(), 125'001U);
+  EXPECT_EQ(ids.front(), 258U);
+  EXPECT_EQ(ids.back(), static_cast<std::uint32_t>('a'));
+}
+
+TEST(WordTable, FindsTokensOfEveryLengthWhateverFollows) {
+  std::vector<std::string> more;
+  for (std::size_t bytes = 2; bytes <= 40; ++bytes) more.emplace_back(bytes, 'x');
+  const auto bpe = MakeByIdBpe(more);
+  const std::string text = std::string(40, 'x') + std::string(16, 'y');
+  for (std::size_t bytes = 2; bytes <= 40; ++bytes) {
+    const auto id = static_cast<std::uint32_t>(254 + bytes);
+    EXPECT_EQ(bpe->WholeWords().Find(text.data(), bytes, text.size()), id);
+    const std::string exact(bytes, 'x');
+    EXPECT_EQ(bpe->WholeWords().Find(exact.data(), bytes, bytes), id);
+  }
+  EXPECT_EQ(bpe->WholeWords().Find(std::string(41, 'x').data(), 41, 41), kNoId);
+  EXPECT_EQ(bpe->WholeWords().Find("xy", 2, 2), kNoId);
+  // A zero byte is a byte like any other, not padding.
+  EXPECT_EQ(bpe->WholeWords().Find("x\0", 2, 2), kNoId);
+}
+
+}  // namespace
+}  // namespace widestream::internal

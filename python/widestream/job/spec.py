@@ -1,0 +1,210 @@
+"""``Job``: all sections together, the rules between them, and the resolved form for the engine."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
+
+from widestream.errors import InvalidArgumentError
+from widestream.job.problems import explain, hint
+from widestream.job.sections import Batch, Errors, Limits, Mesh, Mixture, Source, Stage, Tokenizer, Validation
+from widestream.job.values import ORIGIN, FilePath, Name, Section, Seed, Steps, base_folder
+
+DEFAULT_STRATEGY: tuple[Any, ...] = (
+    "mix",
+    {"pack": "best_fit"},
+    {"cost": "transformer"},
+    {"distribute": "dp"},
+    {"balance": "lpt"},
+    {"broadcast_at": "tp"},
+    "plan",
+)
+_SLAB_BYTES_PER_TOKEN = 29  # tokens, labels, position_ids of 8, segment_ids of 4, loss_mask of 1
+
+
+def _no_balance(step: Any) -> Any:
+    return {"balance": "none"} if isinstance(step, dict) and "balance" in step else step
+
+
+class Job(Section):
+    """A job: what to read, in which mixture, in which shape. See docs/job.md for every key.
+
+    ``Job.load(path)`` reads YAML; ``Job(sources=[{...}], ...)`` takes the same keys as values. Relative paths are
+    relative to the job file, or to the working folder where there is none. Sizes are stored in bytes, durations in
+    seconds, paths absolute. Not thread-safe while it is changed.
+
+    Raises:
+        InvalidArgumentError: an unknown key, a wrong value or a contradiction; the message names every one by path.
+    """
+
+    name: Name = Field(default="job", description="Of the run; default: the name of the file.")
+    seed: Seed = Field(default=0, description="Everything random follows from it.")
+    run_dir: FilePath | None = Field(
+        default=None, description="Journal, state, checkpoints, logs, report; default: no journal."
+    )
+    tokenizer: Tokenizer = Field(description="How text becomes tokens.", examples=["{file: tokenizer.json}"])
+    sources: list[Source] = Field(
+        min_length=1, max_length=10_000, description="The data.", examples=["[{name: a, path: a/*.parquet}]"]
+    )
+    mixture: Mixture = Field(default_factory=lambda: Mixture(), description="Default: equal weights.")
+    batch: Batch = Field(description="The shape of a step.", examples=["{sequence_length: 1024, rows: 64}"])
+    validation: Validation = Field(default_factory=lambda: Validation(), description="Held-out documents.")
+    lookahead_steps: Steps = Field(default=4, description="Steps planned ahead.")
+    cache_dir: FilePath | None = Field(default=None, description="Indexes; default: ~/.cache/widestream.")
+    data_roots: list[FilePath] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1000,
+        description="Nothing outside is opened; default: the job file's folder.",
+    )
+    strategy: list[Any] | None = Field(default=None, description="This version: the default, or with {balance: none}.")
+    mesh: Mesh = Field(default_factory=lambda: Mesh(), description="The trainer's ranks.")
+    errors: Errors = Field(default_factory=lambda: Errors(), description="What happens to bad records.")
+    limits: Limits = Field(default_factory=lambda: Limits(), description="What the data plane may use.")
+    runtime: Literal["embedded"] = Field(
+        default="embedded", description="Where the roles run: threads of this process."
+    )
+    model: dict[str, Any] | None = Field(default=None, description="Read by widestream train only.")
+    optimizer: dict[str, Any] | None = Field(default=None, description="Read by widestream train only.")
+    training: dict[str, Any] | None = Field(default=None, description="Read by widestream train only.")
+
+    _path: Path | None = PrivateAttr(default=None)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise InvalidArgumentError(explain(error, type(self), ORIGIN.get())) from None
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Job:
+        """Reads a YAML (or JSON) job file.
+
+        Args:
+            path: the file; relative paths in it are relative to its folder.
+            overrides: ``"batch.rows=8"``, ``"sources.novels.path=/data/*.parquet"``: applied in order, values in YAML.
+
+        Raises:
+            NotFoundError: there is no such file.
+            IoError: it cannot be read.
+            InvalidArgumentError: it is no valid job; the message names keys by path and line.
+        """
+        from widestream.job.read import read_job_file
+
+        values, origin = read_job_file(Path(path), overrides)
+        token = ORIGIN.set(origin)
+        try:
+            job = cls(**values)
+        finally:
+            ORIGIN.reset(token)
+        job._path = Path(path).parent.resolve() / Path(path).name
+        return job
+
+    @property
+    def path(self) -> Path | None:
+        """The file it was loaded from, or None."""
+        return self._path
+
+    @property
+    def balance(self) -> str:
+        """ "lpt" or "none", from the strategy."""
+        return "none" if self.strategy is not None and {"balance": "none"} in self.strategy else "lpt"
+
+    def resolve(self) -> dict[str, Any]:
+        """The plain values that the engine reads: docs/formats/job.md. A fresh dict at every call.
+
+        Sizes in bytes, durations in seconds, absolute paths; model, optimizer and training are not in it.
+        """
+        from widestream.job.resolve import resolve
+
+        self._check()  # lists and dicts may have been changed in place
+        return resolve(self)
+
+    def to_json(self) -> str:
+        """``resolve()`` as JSON with sorted keys: the input of the C++ API."""
+        return json.dumps(self.resolve(), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """The JSON schema (draft 2020-12) of the job file, for editors: docs/job.schema.json."""
+        from widestream.job.schema import job_schema
+
+        return job_schema()
+
+    # --- rules between sections --------------------------------------------------------------
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_embedded(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("runtime") == "ray":
+            raise InvalidArgumentError(
+                "@runtime: found 'ray'; this version runs embedded only (all roles on threads of this process): "
+                "write runtime: embedded, or leave it out"
+            )
+        return values
+
+    @field_validator("strategy")
+    @classmethod
+    def _only_default(cls, strategy: list[Any] | None) -> list[Any] | None:
+        default = list(DEFAULT_STRATEGY)
+        if strategy is None or strategy in (default, [_no_balance(step) for step in default], [{"balance": "none"}]):
+            return strategy
+        raise InvalidArgumentError(
+            "this version supports only [mix, {pack: best_fit}, {cost: transformer}, {distribute: dp}, "
+            "{balance: lpt}, {broadcast_at: tp}, plan], or the same with {balance: none}; leave it out for the default"
+        )
+
+    @model_validator(mode="after")
+    def _whole(self) -> Job:
+        if self.data_roots is None:
+            self.__dict__["data_roots"] = [str(base_folder())]
+        self._check()
+        if not self.mixture.stages:
+            equal = {source.name: 1.0 for source in self.sources}
+            self.mixture.__dict__["stages"] = [Stage(weights=equal)]
+        return self
+
+    def _check(self) -> None:
+        index: dict[str, int] = {}
+        for i, source in enumerate(self.sources):
+            if source.name in index:
+                raise InvalidArgumentError(
+                    f"@sources[{i}].name: found {source.name!r} again, as sources[{index[source.name]}]; "
+                    "give each source a name of its own"
+                )
+            index[source.name] = i
+        if len(self.mixture.stages) * len(index) > 1_000_000:
+            raise InvalidArgumentError(
+                f"@mixture.stages: {len(self.mixture.stages)} stages of {len(index)} sources, expected at most "
+                "1000000 weights in all"
+            )
+        for i, stage in enumerate(self.mixture.stages):
+            for name in stage.weights:
+                if name not in index:
+                    raise InvalidArgumentError(
+                        f"@mixture.stages[{i}].weights: there is no source {name[:128]!r}; {hint(name, index)}"
+                    )
+        if self.errors.record_bytes > self.limits.host_memory:
+            raise InvalidArgumentError(
+                f"@errors.record_bytes: found {self.errors.record_bytes}, more than limits.host_memory "
+                f"{self.limits.host_memory}; lower it or raise the limit"
+            )
+        two_steps = 2 * _SLAB_BYTES_PER_TOKEN * self.batch.step_tokens
+        if two_steps > self.limits.host_memory:
+            raise InvalidArgumentError(
+                f"@limits.host_memory: found {self.limits.host_memory}, but two steps of {self.batch.step_tokens} "
+                f"tokens take {two_steps} bytes; raise it or make the step smaller"
+            )
+        context = self.mesh.cp
+        if context > 1 and self.batch.layout != "thd" and self.batch.sequence_length % (2 * context):
+            raise InvalidArgumentError(
+                f"@mesh.cp: found {context}, but sequence_length {self.batch.sequence_length} is no multiple of "
+                "2 * cp: each rank takes two equal slices of a row; change one of them"
+            )
+        if (self.mesh.dp or 1) * context * self.mesh.tp * self.mesh.pp > 2**20:
+            raise InvalidArgumentError("@mesh: dp * cp * tp * pp is more than 1048576 ranks; lower one of them")
