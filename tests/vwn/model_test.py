@@ -232,9 +232,7 @@ def test_config_round_trip_and_derived_values():
         VWNConfig.from_dict({**config.to_dict(), "widht": 3})
 
 
-@pytest.mark.parametrize(
-    ("r", "slots"), [(1, (4, 4)), (1.5, (2, 3)), (2, (4, 8)), (8, (4, 32)), (2.5, (4, 10))]
-)
+@pytest.mark.parametrize(("r", "slots"), [(1, (4, 4)), (1.5, (2, 3)), (2, (4, 8)), (8, (4, 32)), (2.5, (4, 10))])
 def test_slots_for_width(r, slots):
     assert slots_for_width(r) == slots
 
@@ -246,9 +244,7 @@ def test_slots_for_width_refuses(r):
 
 
 def test_importing_the_package_loads_no_torch():
-    code = (
-        "import sys, widestream.vwn as v; v.VWNConfig(vocabulary_size=9); assert 'torch' not in sys.modules"
-    )
+    code = "import sys, widestream.vwn as v; v.VWNConfig(vocabulary_size=9); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 

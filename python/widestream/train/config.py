@@ -27,8 +27,7 @@ class StrictModel(BaseModel):
                 continue
             near = difflib.get_close_matches(str(key), known, n=1)
             problems.append(
-                f"unknown key {key!r}; "
-                + (f"did you mean {near[0]!r}?" if near else f"valid: {', '.join(known)}")
+                f"unknown key {key!r}; " + (f"did you mean {near[0]!r}?" if near else f"valid: {', '.join(known)}")
             )
         if problems:
             raise ValueError("; ".join(problems))
@@ -86,7 +85,7 @@ class OptimizerConfig(StrictModel):
         final_fraction: the last learning rate as a fraction of the peak.
         weight_decay: on matrices and GHC's dynamic W only (`widestream.vwn.param_groups`).
         beta1, beta2, eps: AdamW's.
-        gradient_clip: largest global gradient norm; 0 for no limit.
+        clip_norm: largest global gradient norm; 0 for no limit.
     """
 
     learning_rate: float = Field(3e-3, gt=0, allow_inf_nan=False)
@@ -98,7 +97,7 @@ class OptimizerConfig(StrictModel):
     beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.95, ge=0, lt=1)
     eps: float = Field(1e-8, gt=0)
-    gradient_clip: float = Field(1.0, ge=0, allow_inf_nan=False)
+    clip_norm: float = Field(1.0, ge=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _no_unused_setting(self) -> OptimizerConfig:

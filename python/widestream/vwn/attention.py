@@ -98,9 +98,7 @@ class DocumentLayout:
         )
         padded_starts = padded_lengths.cumsum(0) - padded_lengths
         # Offset of every token in its document, in the order of the sorted documents.
-        within = torch.arange(tokens) - (sorted_lengths.cumsum(0) - sorted_lengths).repeat_interleave(
-            sorted_lengths
-        )
+        within = torch.arange(tokens) - (sorted_lengths.cumsum(0) - sorted_lengths).repeat_interleave(sorted_lengths)
         source = starts[order].repeat_interleave(sorted_lengths) + within
         target = padded_starts.repeat_interleave(sorted_lengths) + within
         token_index_T = torch.empty(tokens, dtype=torch.int64).index_copy_(0, source, target)
@@ -254,9 +252,7 @@ class Attention(nn.Module):
         rotated = apply_rotary(qkv[:, : self.heads + self.kv_heads], rotary)
         return rotated[:, : self.heads], rotated[:, self.heads :], qkv[:, self.heads + self.kv_heads :]
 
-    def forward(
-        self, x_TD: Tensor, rotary: tuple[Tensor, Tensor], context: DocumentLayout | KeyValueCache
-    ) -> Tensor:
+    def forward(self, x_TD: Tensor, rotary: tuple[Tensor, Tensor], context: DocumentLayout | KeyValueCache) -> Tensor:
         """The sub-layer's output without the residual."""
         q_THh, k_TKh, v_TKh = self.project(x_TD, rotary)
         if isinstance(context, KeyValueCache):

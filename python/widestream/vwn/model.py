@@ -58,9 +58,7 @@ class VWNLayer(nn.Module):
         self.attention = _connect(Attention(config), config)
         self.feed_forward = _connect(FeedForward(config), config)
 
-    def forward(
-        self, h_Tnd: Tensor, rotary: tuple[Tensor, Tensor], context: DocumentLayout | KeyValueCache
-    ) -> Tensor:
+    def forward(self, h_Tnd: Tensor, rotary: tuple[Tensor, Tensor], context: DocumentLayout | KeyValueCache) -> Tensor:
         """The next wide state."""
         h_Tnd = self.attention(h_Tnd, rotary, context)
         result: Tensor = self.feed_forward(h_Tnd)
