@@ -85,7 +85,7 @@ class OptimizerConfig(StrictModel):
         final_fraction: the last learning rate as a fraction of the peak.
         weight_decay: on matrices and GHC's dynamic W only (`widestream.vwn.param_groups`).
         beta1, beta2, eps: AdamW's.
-        clip_norm: largest global gradient norm; 0 for no limit.
+        gradient_clip: largest global gradient norm; 0 for no limit.
     """
 
     learning_rate: float = Field(3e-3, gt=0, allow_inf_nan=False)
@@ -97,7 +97,7 @@ class OptimizerConfig(StrictModel):
     beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.95, ge=0, lt=1)
     eps: float = Field(1e-8, gt=0)
-    clip_norm: float = Field(1.0, ge=0, allow_inf_nan=False)
+    gradient_clip: float = Field(1.0, ge=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _no_unused_setting(self) -> OptimizerConfig:

@@ -267,7 +267,7 @@ class Trainer:
 
     def _clip(self) -> float:
         parameters = [p for p in self._parameters.values() if p.grad is not None]
-        limit = self._optimizer_config.clip_norm or float("inf")
+        limit = self._optimizer_config.gradient_clip or float("inf")
         return float(torch.nn.utils.clip_grad_norm_(parameters, limit))
 
     def _autocast(self) -> contextlib.AbstractContextManager[None]:
