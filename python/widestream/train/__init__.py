@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from widestream.train.generation import generate, load_model
     from widestream.train.metrics import read_metrics
     from widestream.train.protocol import Batch, Loader, Microbatch, ValidationMicrobatch
+    from widestream.train.run import run
     from widestream.train.trainer import Trainer, TrainResult, write_summary
     from widestream.vwn.parameter_groups import param_groups
 
@@ -28,6 +29,7 @@ _HOMES = {
     "load_checkpoint": "train.checkpoint",
     "load_latest": "train.checkpoint",
     "load_model": "train.generation",
+    "run": "train.run",
     "param_groups": "vwn.parameter_groups",
     "read_metrics": "train.metrics",
     "write_summary": "train.trainer",
@@ -51,6 +53,7 @@ __all__ = [
     "load_model",
     "param_groups",
     "read_metrics",
+    "run",
     "write_summary",
 ]
 

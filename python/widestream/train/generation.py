@@ -24,9 +24,7 @@ def load_model(checkpoint: Path, device: str = "cpu") -> tuple[VWNTransformer, d
     try:
         model = VWNTransformer(VWNConfig.from_dict(loaded.meta["model"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"checkpoint {checkpoint}: its model settings are not valid: {error}"
-        ) from error
+        raise CheckpointError(f"checkpoint {checkpoint}: its model settings are not valid: {error}") from error
     parameters = dict(model.named_parameters())
     check_tensors(loaded.model, parameters, "model")
     with torch.no_grad():

@@ -80,6 +80,10 @@ class Loader(Protocol):
         """Moves to a saved position; called before iteration starts."""
         ...
 
+    def commit(self) -> None:
+        """Makes durable what a checkpoint of this moment will rely on."""
+        ...
+
     def validation_batches(self) -> Sequence[ValidationMicrobatch]:
         """The held-out documents, always the same microbatches."""
         ...

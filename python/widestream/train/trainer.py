@@ -194,6 +194,7 @@ class Trainer:
                 "seconds": seconds,
                 "wait_seconds": waited,
                 "tokens_by_source": dict(batch.tokens_by_source),
+                "wanted_by_source": dict(batch.wanted_by_source),
             }
             if self._due(self._training.validate_every):
                 validator = validator or Validator(self._loader.validation_batches(), self._config.mtp_depth)
@@ -228,9 +229,7 @@ class Trainer:
             if not target.counts[0]:
                 continue
             with self._autocast():
-                output = self.model(
-                    mb.tokens.to(self._device), mb.position_ids.to(self._device), mb.cu_seqlens
-                )
+                output = self.model(mb.tokens.to(self._device), mb.position_ids.to(self._device), mb.cu_seqlens)
                 sums = loss_sums(self.model, output, target.to(self._device), matmul_dtype=matmul)
             step_loss(sums, counts, weight).backward()  # type: ignore[no-untyped-call]
             totals += torch.stack([total.detach() for total in sums]).double().cpu()
@@ -336,17 +335,14 @@ class Trainer:
     def _report_stop(self) -> None:
         where = f"stopped by {self._stop.signal_name} after step {self._done} of {self._training.steps}"
         if self._checkpoint_step is None:
-            self._display.say(
-                f"{where}; no checkpoint yet: `{self._resume_command}` starts from the beginning"
-            )
+            self._display.say(f"{where}; no checkpoint yet: `{self._resume_command}` starts from the beginning")
         else:
-            self._display.say(
-                f"{where}; go on from step {self._checkpoint_step} with: {self._resume_command}"
-            )
+            self._display.say(f"{where}; go on from step {self._checkpoint_step} with: {self._resume_command}")
 
     # ---- state --------------------------------------------------------------------------------------------
 
     def _save(self) -> None:
+        self._loader.commit()
         optimizer: dict[str, Tensor] = {"rng/torch": torch.get_rng_state()}
         if self._device.type == "cuda":
             optimizer["rng/cuda"] = torch.cuda.get_rng_state(self._device)
@@ -393,9 +389,7 @@ class Trainer:
             )
         for section in ("optimizer", "training"):
             if checkpoint.meta.get(section) != self._meta[section]:
-                self._display.say(
-                    f"note: {section}: differs from the run so far; the new values hold from here on"
-                )
+                self._display.say(f"note: {section}: differs from the run so far; the new values hold from here on")
         check_tensors(checkpoint.model, self._parameters, "model")
         with torch.no_grad():
             for name, parameter in self._parameters.items():

@@ -98,9 +98,7 @@ class DocumentLayout:
         )
         padded_starts = padded_lengths.cumsum(0) - padded_lengths
         # Offset of every token in its document, in the order of the sorted documents.
-        within = torch.arange(tokens) - (sorted_lengths.cumsum(0) - sorted_lengths).repeat_interleave(
-            sorted_lengths
-        )
+        within = torch.arange(tokens) - (sorted_lengths.cumsum(0) - sorted_lengths).repeat_interleave(sorted_lengths)
         source = starts[order].repeat_interleave(sorted_lengths) + within
         target = padded_starts.repeat_interleave(sorted_lengths) + within
         token_index_T = torch.empty(tokens, dtype=torch.int64).index_copy_(0, source, target)
