@@ -5,6 +5,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
@@ -168,16 +169,13 @@ std::uint64_t Decide(Host& host, Decision decision) {
 }
 
 }  // namespace
-}  // namespace widestream::python
 
 void register_host(nb::module_& m) {
-  using namespace widestream;          // NOLINT(google-build-using-namespace): glue
-  using namespace widestream::python;  // NOLINT(google-build-using-namespace): glue
   m.def(
       "check_job", [](const std::string& json) { return ToJson(ValueOrThrow(ParseJob(json))); },
       nb::arg("job_json"), "Parses and validates a resolved job; returns its canonical JSON.");
   m.def(
-      "set_arrow_glue", [](const std::string& path) { SetArrowGluePath(path); }, nb::arg("path"),
+      "set_arrow_glue", [](const std::string& path) { ThrowIfError(SetArrowGluePath(path)); }, nb::arg("path"),
       "Where the Parquet glue library is; it is loaded when a source needs it.");
 
   nb::class_<BatchPointer>(m, "Batch",
@@ -261,3 +259,5 @@ void register_host(nb::module_& m) {
           },
           nb::arg("ids"));
 }
+
+}  // namespace widestream::python

@@ -7,8 +7,8 @@
       loader.json             the loader's state
       meta.json               version, step, settings, and the size and CRC-32 of every other file
 
-A checkpoint is written into a hidden temporary folder, made durable, and renamed: `kill -9` at any moment leaves
-either the old checkpoints or the old ones and the new one. Reading checks every size and sum.
+A checkpoint is written into a hidden temporary folder, made durable, and renamed: `kill -9` at any moment
+leaves either the old checkpoints or the old ones and the new one. Reading checks every size and sum.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def check_tensors(
         if other.shape != tensor.shape or other.dtype != tensor.dtype:
             raise CheckpointError(
                 f"the {where}'s {what} tensor {name} is {list(other.shape)} {other.dtype}; this model needs "
-                f"{list(tensor.shape)} {tensor.dtype}. The model: section must be that of the run that wrote it"
+                f"{list(tensor.shape)} {tensor.dtype}. The model: section must be that of the writing run"
             )
 
 

@@ -21,36 +21,46 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.signal_name: str | None = None
+        self._answered = False
 
     def __bool__(self) -> bool:
         return self.signal_name is not None
+
+    def ask(self, number: int, frame: FrameType | None) -> None:
+        """The handler of SIGINT and SIGTERM. The second signal does not wait for an answer."""
+        if self._answered:
+            return
+        if self:
+            raise Interrupted
+        self.signal_name = signal.Signals(number).name
+        signal.setitimer(signal.ITIMER_REAL, INSIST_AFTER_SECONDS)
+
+    def insist(self, number: int, frame: FrameType | None) -> None:
+        """The handler of the timer."""
+        if not self._answered:
+            raise Interrupted
+
+    def answered(self) -> None:
+        """The training has stopped: no signal interrupts what follows."""
+        self._answered = True
 
 
 @contextlib.contextmanager
 def stop_on_signals(request: StopRequest) -> Iterator[None]:
     """Within it, SIGINT and SIGTERM set `request`; a second one, or no answer in time, raises `Interrupted`.
 
-    Signal handlers belong to the main thread: in any other this does nothing. Handlers and the interval timer are
-    restored on the way out.
+    Signal handlers belong to the main thread: in any other this does nothing. Handlers and the interval timer
+    are restored on the way out.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        if request:
-            raise Interrupted
-        request.signal_name = signal.Signals(number).name
-        signal.setitimer(signal.ITIMER_REAL, INSIST_AFTER_SECONDS)
-
-    def insist(number: int, frame: FrameType | None) -> None:
-        raise Interrupted
-
-    handlers = {signal.SIGINT: ask, signal.SIGTERM: ask, signal.SIGALRM: insist}
+    handlers = {signal.SIGINT: request.ask, signal.SIGTERM: request.ask, signal.SIGALRM: request.insist}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
+        request.answered()
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -56,13 +56,21 @@ class DocumentLayout:
         return sum(group.documents * group.padded_length**2 for group in self.groups)
 
     @classmethod
-    def from_cu_seqlens(cls, cu_seqlens: Tensor, tokens: int, waste_pairs: int = GROUP_WASTE_PAIRS) -> DocumentLayout:
+    def from_cu_seqlens(
+        cls,
+        cu_seqlens: Tensor,
+        tokens: int,
+        waste_pairs: int = GROUP_WASTE_PAIRS,
+        *,
+        device: torch.device | None = None,
+    ) -> DocumentLayout:
         """Plans the groups.
 
         Args:
             cu_seqlens: int32 or int64 [documents + 1], from 0 to `tokens`, not decreasing.
             tokens: T.
             waste_pairs: padding a group may hold, in query-key pairs.
+            device: of the layout's tensors. Default: that of `cu_seqlens`.
 
         Raises:
             ValueError: cu_seqlens does not describe `tokens` tokens.
@@ -77,7 +85,7 @@ class DocumentLayout:
                 f"{int(bounds[0])} to {int(bounds[-1])}"
                 + (" and falls in between" if bool((lengths < 0).any()) else "")
             )
-        device = cu_seqlens.device
+        device = device or cu_seqlens.device
         keep = lengths > 0
         starts, lengths = bounds[:-1][keep], lengths[keep]
         document_end_T = (starts + lengths).repeat_interleave(lengths).to(device)
@@ -90,7 +98,9 @@ class DocumentLayout:
         )
         padded_starts = padded_lengths.cumsum(0) - padded_lengths
         # Offset of every token in its document, in the order of the sorted documents.
-        within = torch.arange(tokens) - (sorted_lengths.cumsum(0) - sorted_lengths).repeat_interleave(sorted_lengths)
+        within = torch.arange(tokens) - (sorted_lengths.cumsum(0) - sorted_lengths).repeat_interleave(
+            sorted_lengths
+        )
         source = starts[order].repeat_interleave(sorted_lengths) + within
         target = padded_starts.repeat_interleave(sorted_lengths) + within
         token_index_T = torch.empty(tokens, dtype=torch.int64).index_copy_(0, source, target)

@@ -181,8 +181,8 @@ class VWNTransformer(nn.Module):
                 f"position_ids {list(position_ids.shape)} must have the shape of tokens {list(tokens.shape)}"
             )
         if cu_seqlens is None:
-            cu_seqlens = torch.arange(rows + 1, device=tokens.device) * length
-        layout = DocumentLayout.from_cu_seqlens(cu_seqlens, tokens.numel())
+            cu_seqlens = torch.arange(rows + 1) * length
+        layout = DocumentLayout.from_cu_seqlens(cu_seqlens, tokens.numel(), device=tokens.device)
         return self._forward_flat(tokens.flatten(), position_ids.flatten(), layout, mtp)
 
     def _forward_flat(self, tokens_T: Tensor, position_ids_T: Tensor, layout: DocumentLayout, mtp: bool) -> VWNOutput:
