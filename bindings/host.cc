@@ -175,7 +175,7 @@ void register_host(nb::module_& m) {
       "check_job", [](const std::string& json) { return ToJson(ValueOrThrow(ParseJob(json))); },
       nb::arg("job_json"), "Parses and validates a resolved job; returns its canonical JSON.");
   m.def(
-      "set_arrow_glue", [](const std::string& path) { SetArrowGluePath(path); }, nb::arg("path"),
+      "set_arrow_glue", [](const std::string& path) { ThrowIfError(SetArrowGluePath(path)); }, nb::arg("path"),
       "Where the Parquet glue library is; it is loaded when a source needs it.");
 
   nb::class_<BatchPointer>(m, "Batch",

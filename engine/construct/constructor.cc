@@ -119,7 +119,8 @@ struct RowWriter {
 };
 
 Status WriteRow(const BatchSpec& batch, const StepPlan& plan, const std::vector<std::uint32_t>& row,
-                std::int64_t width, const IdsProvider& provider, RowWriter* writer) {
+                std::int64_t width, const IdsProvider& provider, const PieceNamer& name,
+                RowWriter* writer) {
   const bool whole = WholeRowSegments(batch);
   const std::int64_t begin = writer->at;
   std::int32_t segment = 0;
@@ -131,8 +132,7 @@ Status WriteRow(const BatchSpec& batch, const StepPlan& plan, const std::vector<
     if (ids.size < needed ||
         metadata.ids_hash[piece.position - metadata.position] != piece.ids_hash) {
       return Status::DataCorruption(
-          "source " + std::to_string(piece.source) + ", shard " + std::to_string(piece.shard) +
-          ", record " + std::to_string(piece.record) +
+          name(piece) +
           " gives other tokens than when it was planned; its text or the tokenizer changed. Put it "
           "back, or start a new run");
     }
@@ -208,7 +208,7 @@ Result<BatchView> LayOut(const BatchSpec& batch, std::shared_ptr<const StepPlan>
 }
 
 Status Construct(const BatchSpec& batch, const BatchView& view, const IdsProvider& ids,
-                 std::span<std::byte> memory) {
+                 const PieceNamer& name, std::span<std::byte> memory) {
   if (memory.size() < view.size_bytes)
     return Status::Internal("the memory given to a batch is too small");
   const StepPlan& plan = *view.plan;
@@ -224,7 +224,7 @@ Status Construct(const BatchSpec& batch, const BatchView& view, const IdsProvide
     writer.cu_seqlens[0] = 0;
     const std::int64_t width = out.tensors[kTokens].shape[1];
     for (const std::vector<std::uint32_t>& row : rank.microbatches[m].rows) {
-      WS_RETURN_IF_ERROR(WriteRow(batch, plan, row, width, ids, &writer));
+      WS_RETURN_IF_ERROR(WriteRow(batch, plan, row, width, ids, name, &writer));
     }
     if (batch.layout == BatchLayout::kThd) {
       std::memcpy(TensorData<std::int32_t>(out, kCuSeqlensPadded, memory), writer.cu_seqlens,

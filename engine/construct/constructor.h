@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "engine/base/status.h"
 #include "engine/construct/batch.h"
@@ -18,6 +19,9 @@ namespace widestream {
 // The ids of a record, by (source, epoch, position).
 using IdsProvider = std::function<Result<Ids>(std::uint32_t, std::uint32_t, std::uint64_t)>;
 
+// How messages name the record of a piece: "source 'code', data/a.jsonl, record 7".
+using PieceNamer = std::function<std::string(const Piece&)>;
+
 // Shapes and places of a rank's tensors; needs no payload. Pure.
 Result<BatchView> LayOut(const BatchSpec& batch, std::shared_ptr<const StepPlan> plan,
                          std::uint32_t rank);
@@ -26,6 +30,6 @@ Result<BatchView> LayOut(const BatchSpec& batch, std::shared_ptr<const StepPlan>
 // DataCorruption if a record's ids are not those that were planned: its text or the tokenizer
 // changed.
 Status Construct(const BatchSpec& batch, const BatchView& view, const IdsProvider& ids,
-                 std::span<std::byte> memory);
+                 const PieceNamer& name, std::span<std::byte> memory);
 
 }  // namespace widestream

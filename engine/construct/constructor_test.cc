@@ -36,6 +36,8 @@ Piece MakePiece(std::uint64_t position, std::uint32_t start, std::uint32_t lengt
   return piece;
 }
 
+std::string Name(const Piece& piece) { return "record " + std::to_string(piece.record); }
+
 struct Built {
   BatchView view;
   std::vector<std::byte> memory;
@@ -58,7 +60,7 @@ Result<Built> Build(const BatchSpec& batch, StepPlan plan) {
   WS_ASSIGN_OR_RETURN(built.view,
                       LayOut(batch, std::make_shared<const StepPlan>(std::move(plan)), 0));
   built.memory.assign(built.view.size_bytes, std::byte{0xEE});
-  WS_RETURN_IF_ERROR(Construct(batch, built.view, Provide, built.memory));
+  WS_RETURN_IF_ERROR(Construct(batch, built.view, Provide, Name, built.memory));
   return built;
 }
 

@@ -90,3 +90,11 @@ json MixtureTree(const MixtureSpec& mixture, const std::vector<SourceSpec>& sour
 }
 
 }  // namespace widestream::job_internal
+
+namespace widestream {
+
+std::string MixtureToJson(const JobSpec& job) {
+  return job_internal::DumpCanonical(job_internal::MixtureTree(job.mixture, job.sources));
+}
+
+}  // namespace widestream

@@ -112,6 +112,8 @@ inline constexpr std::uint32_t kMembershipVersion = 1;
 Result<JobSpec> ParseJob(std::string_view json);
 // The canonical JSON of a job: ParseJob(ToJson(job)) == job, equal jobs give equal bytes.
 std::string ToJson(const JobSpec& job);
+// The `mixture` of that JSON alone, as Decision::mixture_json takes it.
+std::string MixtureToJson(const JobSpec& job);
 
 // What may change the stream, one entry a key (docs/stream.md section 6), as (key, canonical
 // value): used to name the key that differs on resume. `tokenizer_digest` is Tokenizer::Digest().

@@ -111,7 +111,13 @@ Status Host::Open() {
     identity.stream_hash = stream_hash_;
     for (const SourceSpec& source : job_.sources) identity.sources.push_back(source.name);
     WS_ASSIGN_OR_RETURN(journal_, RunJournal::Open(options_.run_fs, job_.run_dir, identity,
-                                                   document.state.step, options_.fork));
+                                                   document.state.step, new_identity_));
+    if (new_identity_) {
+      for (const Decision& decision : document.decisions) {
+        if (decision.step >= document.state.step)
+          WS_RETURN_IF_ERROR(journal_->AppendDecision(decision));
+      }
+    }
     for (Decision& decision : journal_->DecisionsFrom(document.state.step)) {
       if (std::find(document.decisions.begin(), document.decisions.end(), decision) ==
           document.decisions.end()) {
@@ -143,27 +149,59 @@ Status Host::Open() {
 
 Result<StateDocument> Host::InitialDocument() {
   if (options_.state_json.empty()) {
+    new_identity_ = options_.fork;
     StateDocument document;
     document.state = planner_->InitialState();
     return document;
   }
   WS_ASSIGN_OR_RETURN(StateDocument document, StateFromJson(job_, options_.state_json));
-  if (document.stream_hash != stream_hash_ && !options_.fork) {
-    std::string differences;
-    for (const auto& [key, value] : stream_keys_) {
-      const auto stored =
-          std::find_if(document.stream_keys.begin(), document.stream_keys.end(),
-                       [&key = key](const auto& entry) { return entry.first == key; });
-      if (stored == document.stream_keys.end() || stored->second != value) {
-        differences += StrCat(differences.empty() ? "" : ", ", key, " (",
-                              stored == document.stream_keys.end() ? "absent" : stored->second,
-                              " then, ", value, " now)");
-      }
+  bool mixture = false;
+  bool order = false;
+  std::string refused;
+  for (const auto& [key, value] : stream_keys_) {
+    const auto stored =
+        std::find_if(document.stream_keys.begin(), document.stream_keys.end(),
+                     [&key = key](const auto& entry) { return entry.first == key; });
+    if (stored != document.stream_keys.end() && stored->second == value) continue;
+    new_identity_ = true;
+    if (key.starts_with("mixture.")) {
+      mixture = true;
+    } else if (!key.starts_with("batch.")) {
+      order = order || !(key.starts_with("errors.") || key == "validation_fraction");
+      refused += StrCat(refused.empty() ? "" : ", ", key, " (",
+                        stored == document.stream_keys.end() ? "absent" : stored->second, " then, ",
+                        value, " now)");
     }
-    return Status::InvalidArgument(StrCat(
-        "the state belongs to another stream: ", differences.empty() ? "its keys" : differences,
-        "; put the job back, or accept the change with --fork"));
   }
+  // A mixture with fewer stages differs by what it lacks.
+  mixture = mixture || (document.stream_hash != stream_hash_ && !new_identity_);
+  new_identity_ = new_identity_ || document.stream_hash != stream_hash_;
+  if (!refused.empty() && !options_.fork) {
+    return Status::InvalidArgument(StrCat("the state belongs to another stream: ", refused,
+                                          "; put the job back, or accept the change with --fork"));
+  }
+  if (mixture) {
+    Decision edit;
+    edit.step = document.state.step;
+    edit.mixture_json = MixtureToJson(job_);
+    document.decisions.push_back(std::move(edit));
+  }
+  if (order) {
+    // Positions have another meaning now: each source begins its next epoch, and what was carried
+    // over is dropped.
+    document.state.carried.clear();
+    document.state.closing.reset();
+    document.state.open_source = -1;
+    for (SourceState& source : document.state.sources) {
+      ++source.epoch;
+      source.position = 0;
+      source.token = 0;
+      source.epoch_tokens = 0;
+      source.restart = RestartPoint{};
+      source.restart.epoch = source.epoch;
+    }
+  }
+  new_identity_ = new_identity_ || options_.fork;
   return document;
 }
 
@@ -328,7 +366,11 @@ Status Host::Deliver(Planned planned, const std::vector<Decision>& decisions) {
                                    std::uint64_t position) {
       return loaders_[source]->IdsOf(epoch, position);
     };
-    WS_RETURN_IF_ERROR(Construct(job_.batch, view, ids, slab->memory()));
+    const PieceNamer name = [this](const Piece& piece) {
+      return StrCat("source '", source_info_[piece.source].name, "', ",
+                    source_info_[piece.source].shards[piece.shard], ", record ", piece.record);
+    };
+    WS_RETURN_IF_ERROR(Construct(job_.batch, view, ids, name, slab->memory()));
     ready.batch = std::make_shared<const Batch>(
         Batch{std::move(view), std::move(slab), planner_->Weights(state_, decisions)});
   }

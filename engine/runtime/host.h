@@ -104,6 +104,8 @@ class Host {
   Status OpenSources(const StateDocument& document);
   Status StartLoaders(const PlannerState& state);
   Status CheckManifest(std::size_t source, const Manifest& manifest, const PlannerState& state);
+  // The state to begin from. Differences from the job become an edit, an error, or with `fork` a
+  // new beginning of what they touch; sets `new_identity_`.
   Result<StateDocument> InitialDocument();
 
   void Run();
@@ -132,6 +134,7 @@ class Host {
   std::unique_ptr<TaskPool> pool_;
   std::unique_ptr<SlabPool> slabs_;
   std::uint64_t read_ahead_bytes_ = 0;
+  bool new_identity_ = false;  // the journal goes on as that of another stream
 
   // Used by the driving thread only (and by Decide while that thread is stopped).
   std::vector<std::unique_ptr<SourceLoader>> loaders_;

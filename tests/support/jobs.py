@@ -72,6 +72,7 @@ def small_job(folder: Path, *, run_dir: bool = False, **changes: Any) -> ws.Job:
         },
         "batch": {"sequence_length": 64, "rows": 8, "microbatch_tokens": 256, "layout": "rows"},
         "limits": {"host_memory": "64MiB", "threads": 2},
+        "errors": {"record_bytes": "1MiB"},
     }
     if run_dir:
         settings["run_dir"] = str(folder / "run")

@@ -16,8 +16,24 @@ def core() -> ModuleType:
     """The extension module, told where its Parquet glue for the installed pyarrow is."""
     from widestream import _core
 
-    _core.set_arrow_glue(str(_find_glue()))
+    glue = _find_glue()
+    if not (glue.parent.parent / "pyarrow").is_dir():
+        _preload_arrow()
+    _core.set_arrow_glue(str(glue))
     return _core
+
+
+def _preload_arrow() -> None:
+    """Loads libarrow and libparquet where the glue, which looks beside its own package, would not find them."""
+    import ctypes
+    import importlib.util
+
+    spec = importlib.util.find_spec("pyarrow")
+    if spec is None or spec.origin is None:
+        return
+    for pattern in ("libarrow.so.*", "libparquet.so.*"):
+        for library in sorted(Path(spec.origin).parent.glob(pattern)):
+            ctypes.CDLL(str(library))
 
 
 def _find_glue() -> Path:
