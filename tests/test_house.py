@@ -259,3 +259,18 @@ def test_scripts_are_executable_and_parse() -> None:
         assert path.read_text().startswith("#!"), f"{path.name} names no interpreter"
         if "bash" in path.read_text().splitlines()[0]:
             subprocess.run(["bash", "-n", path], check=True, timeout=60)
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    broken = []
+    for path in project_files({".md"}):
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
+            if "://" not in target and not (path.parent / target).exists():
+                broken.append(f"{path.relative_to(ROOT)}: {target}")
+    assert broken == []
+
+
+def test_every_document_is_listed() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
+    assert [page for page in pages if page != "README.md" and f"({page})" not in index] == []

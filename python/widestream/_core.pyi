@@ -1,6 +1,7 @@
 """The C++ engine of Widestream."""
 
-from typing import Annotated
+import os
+from typing import Annotated, Any
 
 import numpy
 import numpy.typing
@@ -14,7 +15,7 @@ class Tokenizer:
     """
 
     @staticmethod
-    def from_file(path: str, *, pattern: str = "") -> Tokenizer:
+    def from_file(path: str | os.PathLike, pattern: str = "") -> Tokenizer:
         """
         Reads a .tiktoken file or a tokenizer.json. `pattern` is "gpt2" or "cl100k", needed only where the file does not say it.
 
@@ -35,7 +36,7 @@ class Tokenizer:
 
     def decode(self, ids: numpy.typing.NDArray[numpy.uint32]) -> bytes:
         """
-        The bytes of ids (uint32 [T]); a special token gives its name. Raises InvalidArgumentError for an id that is not in the vocabulary.
+        The bytes of ids (uint32 [T]); a special token gives its name. Raises InvalidArgumentError for an id that is not in the vocabulary, TypeError for another dtype.
         """
 
     def special_token_id(self, name: str) -> int | None:
@@ -111,3 +112,73 @@ class Host:
     def decode(
         self, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)]
     ) -> bytes: ...
+
+def list_shards(path: str | os.PathLike[str], format: str = "") -> dict[str, Any]:
+    """
+    The files of a file, folder or glob as one source would see them: {format, hash, shards: [{path, size_bytes, fingerprint}]}.
+    """
+
+class InspectedShard:
+    """
+    An open shard: what its metadata says, and first records of its units. Not thread-safe.
+    """
+
+    def __init__(self, path: object, *, format: str = "", text: str = "text", record_bytes: int = 33554432) -> None: ...
+    def schema(self) -> list[str]:
+        """Lines "name: type"; empty where there is none."""
+
+    def units(self) -> list[tuple[int | None, int, int]]:
+        """(records or None, bytes, first record) of each unit."""
+
+    def read(self, unit: int, records: int, bytes: int) -> list[tuple[bytes, int, str]]:
+        """
+        The first records of a unit, at most about `bytes`: (text, offset, why it is bad or "").
+        """
+
+class JournalReader:
+    """
+    A journal as it is on disk; a torn tail is described, not an error. Immutable.
+    """
+
+    def __init__(self, path: object) -> None:
+        """
+        Raises NotFoundError, or DataCorruptionError if not even the first record is whole.
+        """
+
+    @property
+    def stream_hash(self) -> str: ...
+    @property
+    def sources(self) -> list[str]: ...
+    @property
+    def steps(self) -> list[tuple[int, str]]:
+        """(step, digest), ascending."""
+
+    @property
+    def decisions(self) -> list[dict[str, Any]]: ...
+    @property
+    def manifests(self) -> list[tuple[int, int, str]]:
+        """(source, epoch, hash), as recorded."""
+
+    @property
+    def notes(self) -> list[str]: ...
+    @property
+    def valid_bytes(self) -> int: ...
+    @property
+    def tear(self) -> dict[str, Any] | None:
+        """None, or {offset_bytes, lost_bytes, records_follow, reason}."""
+
+    def read_step(self, step: int) -> dict[str, Any]:
+        """
+        {step, skipped, real_tokens, supervised_tokens, digest, pieces, layout}. NotFoundError names the steps that there are.
+        """
+
+    def piece_lengths(self, step: int) -> list[int]:
+        """Tokens of each piece of a step."""
+
+    def read_manifest(self, source: int, epoch: int) -> dict[str, Any]:
+        """{source, epoch, hash, bytes}."""
+
+def repair_journal(path: str | os.PathLike[str], even_if_records_follow: bool = False) -> dict[str, Any] | None:
+    """
+    Cuts a torn tail; returns what was cut (as JournalReader.tear) or None. Raises DataCorruptionError if whole records follow the damage.
+    """
