@@ -1,11 +1,13 @@
 // Python face of engine/transform: class Tokenizer.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -47,11 +49,11 @@ std::string_view TextOf(nb::handle object) {
   return {data, static_cast<std::size_t>(size)};
 }
 
-TokenizerPointer FromFile(const std::string& path, const std::string& pattern) {
+TokenizerPointer FromFile(const std::filesystem::path& path, const std::string& pattern) {
   Result<TokenizerPointer> result = Status::Internal("not loaded");
   {
     nb::gil_scoped_release release;
-    result = Tokenizer::FromFile(path, {.pattern = pattern});
+    result = Tokenizer::FromFile(path.string(), {.pattern = pattern});
   }
   return ValueOrThrow(std::move(result));
 }
@@ -107,7 +109,7 @@ void register_transform(nb::module_& module) {
       "Immutable; usable from any number of threads. Special tokens never arise from "
       "text. Bytes that are not UTF-8 keep their value and count as punctuation.")
       .def_static(
-          "from_file", &FromFile, nb::arg("path"), nb::kw_only(), nb::arg("pattern") = "",
+          "from_file", &FromFile, nb::arg("path"), nb::arg("pattern") = "",
           "Reads a .tiktoken file or a tokenizer.json. `pattern` is \"gpt2\" or \"cl100k\", "
           "needed only where the file does not say it.\n\n"
           "Raises NotFoundError, IoError, ResourceExhaustedError (above 64 MiB) or "
@@ -125,10 +127,10 @@ void register_transform(nb::module_& module) {
            nb::sig("def encode_batch(self, texts: list[str | bytes]) -> "
                    "tuple[numpy.ndarray[tuple[int], numpy.dtype[numpy.uint32]], "
                    "numpy.ndarray[tuple[int], numpy.dtype[numpy.int64]]]"))
-      .def("decode", &Decode, nb::arg("ids"),
+      .def("decode", &Decode, nb::arg("ids").noconvert(),
            "The bytes of ids (uint32 [T]); a special token gives its name. Raises "
            "InvalidArgumentError "
-           "for an id that is not in the vocabulary.",
+           "for an id that is not in the vocabulary, TypeError for another dtype.",
            nb::sig("def decode(self, ids: numpy.ndarray[tuple[int], numpy.dtype[numpy.uint32]]) -> "
                    "bytes"))
       .def(

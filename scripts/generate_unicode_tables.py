@@ -84,11 +84,13 @@ def render(table: bytearray) -> str:
 
 namespace widestream::internal {{
 
+// NOLINTBEGIN(readability-identifier-naming)
 const char kUnicodeVersion[] = "{version}";
 // Number of the block of code points [256 i, 256 i + 256).
 const std::uint8_t kUnicodeBlockIndex[{len(index)}] = {array(index)};
 // Blocks of 64 bytes; code point c of a block has bits 2 (c % 4) of byte c / 4.
 const std::uint8_t kUnicodeBlocks[{len(packed_bytes)}] = {array(packed_bytes)};
+// NOLINTEND(readability-identifier-naming)
 
 }}  // namespace widestream::internal
 """

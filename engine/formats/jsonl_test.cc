@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+#include <thread>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -374,6 +375,20 @@ TEST_F(JsonlTest, ReadErrorsKeepErrno) {
   const Status status = (*shard)->OpenUnit(0, 0).status();
   EXPECT_EQ(status.code(), StatusCode::kIoError);
   EXPECT_EQ(status.error_number(), EIO);
+}
+
+TEST_F(JsonlTest, UnitsOfOneShardAreReadByManyThreads) {
+  std::string lines;
+  for (int i = 0; i < 3000; ++i) lines += "{\"text\":\"" + std::to_string(i) + "\"}\n";
+  const auto shard = Open("a.jsonl.gz", Gzip(lines));
+  const auto expected = Read(**shard);
+  std::vector<std::vector<Found>> found(4);
+  std::vector<std::thread> threads;
+  for (auto& records : found) {
+    threads.emplace_back([&] { records = *Read(**shard, 100); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& records : found) EXPECT_EQ(records, *expected);
 }
 
 // Random files: good and bad records, blank lines, both line ends, with or without a last newline.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+#include <thread>
 
 #include "engine/storage/faulty_file_system.h"
 #include "engine/storage/temporary_folder.h"
@@ -233,6 +234,19 @@ TEST(Parquet, AReaderOutlivesItsShard) {
   reader->reset();
   EXPECT_EQ(block.records.size(), 10U);
   EXPECT_EQ(std::string(block.records[5].text), Expected("required")[5].text);
+}
+
+TEST(Parquet, UnitsOfOneShardAreReadByManyThreads) {
+  const auto shard = Open(PathOf("codec_zstd.parquet"));
+  ASSERT_TRUE(shard.ok());
+  const std::vector<Found> expected = Expected("codec_zstd");
+  std::vector<std::vector<Found>> found(4);
+  std::vector<std::thread> threads;
+  for (auto& records : found) {
+    threads.emplace_back([&] { records = *ReadAll(**shard, 10); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& records : found) EXPECT_EQ(records, expected);
 }
 
 TEST(Parquet, ATruncatedFileIsRefusedWithItsName) {

@@ -5,7 +5,7 @@
 
 #include "engine/base/format_text.h"
 #include "engine/base/wire.h"
-#include "engine/plan/mixture.h"
+#include "engine/job/validate.h"
 
 namespace widestream::journal_format {
 namespace {

@@ -17,9 +17,8 @@ namespace widestream {
 // parts are equal at 12 h tokens; this is h = 4096. Integers, so every machine finds the same
 // balance.
 inline constexpr std::uint64_t kLinearTokens = 49'152;
-// Bounds that keep every cost and every mixture counter inside 64 bits.
+// Keeps every cost and every mixture counter inside 64 bits (with kMaxStepTokens of a job).
 inline constexpr std::uint32_t kMaxSequenceLength = 1U << 26;
-inline constexpr std::uint64_t kMaxStepTokens = std::uint64_t{1} << 36;
 
 struct LayoutOptions {
   BatchLayout layout = BatchLayout::kRows;

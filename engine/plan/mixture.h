@@ -15,7 +15,6 @@ namespace widestream {
 
 // Weights are integers that add up to this.
 inline constexpr std::uint64_t kWeightOne = std::uint64_t{1} << 32;
-inline constexpr std::size_t kMaxSources = 10'000;
 
 // floor(weight / sum * 2^32 + 0.5) in IEEE double, the sum in the order given; what is missing to
 // (or exceeds) 2^32 goes to the largest, the first on ties. InvalidArgument if a weight is negative

@@ -4,7 +4,7 @@
 
 #include "engine/base/format_text.h"
 #include "engine/base/hash.h"
-#include "engine/plan/mixture.h"
+#include "engine/job/validate.h"
 #include "engine/plan/varint.h"
 
 namespace widestream {

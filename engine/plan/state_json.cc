@@ -195,6 +195,7 @@ Status StateParser::Schedule(const JsonValue& value, PlannerState& state) {
     WS_ASSIGN_OR_RETURN(const std::uint32_t source, SourceIndex(open));
     state.open_source = source;
     if (state.draws == 0) return open.Wrong("null before the first draw");
+    if (state.sources[source].token == 0) return open.Wrong("a source with an open document");
   }
   WS_ASSIGN_OR_RETURN(const JsonValue weights, value.At("base_weights"));
   if (weights.IsNull()) return Status::Ok();

@@ -149,9 +149,9 @@ class Bpe {
   // `name` is the file, for messages. Takes the vocabulary over.
   static Result<std::unique_ptr<const Bpe>> Make(Vocabulary vocabulary, const std::string& name);
 
-  const Vocabulary& vocabulary() const { return vocabulary_; }
+  const Vocabulary& Contents() const { return vocabulary_; }
   // The words that need no merging.
-  const WordTable& whole_words() const { return whole_words_; }
+  const WordTable& WholeWords() const { return whole_words_; }
   // Appends the ids that merging gives; bytes > 0. Never looks at whole words.
   void MergeWord(const char* word, std::size_t bytes, std::vector<std::uint32_t>* ids) const;
   // The two ways of MergeWord, of equal result. Short: quadratic, for at most kShortWordBytes.

@@ -114,14 +114,14 @@ TEST(WordTable, FindsTokensOfEveryLengthWhateverFollows) {
   const std::string text = std::string(40, 'x') + std::string(16, 'y');
   for (std::size_t bytes = 2; bytes <= 40; ++bytes) {
     const auto id = static_cast<std::uint32_t>(254 + bytes);
-    EXPECT_EQ(bpe->whole_words().Find(text.data(), bytes, text.size()), id);
+    EXPECT_EQ(bpe->WholeWords().Find(text.data(), bytes, text.size()), id);
     const std::string exact(bytes, 'x');
-    EXPECT_EQ(bpe->whole_words().Find(exact.data(), bytes, bytes), id);
+    EXPECT_EQ(bpe->WholeWords().Find(exact.data(), bytes, bytes), id);
   }
-  EXPECT_EQ(bpe->whole_words().Find(std::string(41, 'x').data(), 41, 41), kNoId);
-  EXPECT_EQ(bpe->whole_words().Find("xy", 2, 2), kNoId);
+  EXPECT_EQ(bpe->WholeWords().Find(std::string(41, 'x').data(), 41, 41), kNoId);
+  EXPECT_EQ(bpe->WholeWords().Find("xy", 2, 2), kNoId);
   // A zero byte is a byte like any other, not padding.
-  EXPECT_EQ(bpe->whole_words().Find("x\0", 2, 2), kNoId);
+  EXPECT_EQ(bpe->WholeWords().Find("x\0", 2, 2), kNoId);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ struct KnownVocabulary {
 };
 
 const std::vector<KnownVocabulary>& KnownVocabularies() {
-  static const auto* const kKnown = new std::vector<KnownVocabulary>{
+  static const auto* const known = new std::vector<KnownVocabulary>{
       {"r50k_base",
        50256,
        "5ab56ae7c2e726e9a817f8fa8fb37e35",
@@ -35,7 +35,7 @@ const std::vector<KnownVocabulary>& KnownVocabularies() {
         {"<|fim_suffix|>", 100260},
         {"<|endofprompt|>", 100276}}},
   };
-  return *kKnown;
+  return *known;
 }
 
 constexpr std::uint8_t kNoDigit = 255;

@@ -111,8 +111,8 @@ class WordCache {
   };
 
   static Slot* OfThisThread() {
-    static thread_local const std::unique_ptr<Slot[]> kSlots(new Slot[kSlotCount]);
-    return kSlots.get();
+    static thread_local const std::unique_ptr<Slot[]> slots(new Slot[kSlotCount]);
+    return slots.get();
   }
   static std::size_t Index(std::uint64_t hash) { return (hash >> 40) & (kSlotCount - 1); }
 
@@ -125,9 +125,9 @@ class WordCache {
 class Tokenizer::Implementation {
  public:
   explicit Implementation(std::unique_ptr<const Bpe> bpe)
-      : bpe_(std::move(bpe)), digest_(ContentDigest(bpe_->vocabulary())) {
-    size_ = static_cast<std::uint32_t>(bpe_->vocabulary().tokens.size());
-    for (const auto& [name, id] : bpe_->vocabulary().special_tokens) {
+      : bpe_(std::move(bpe)), digest_(ContentDigest(bpe_->Contents())) {
+    size_ = static_cast<std::uint32_t>(bpe_->Contents().tokens.size());
+    for (const auto& [name, id] : bpe_->Contents().special_tokens) {
       special_names_[id] = &name;
       size_ = std::max(size_, id + 1);
     }
@@ -138,7 +138,7 @@ class Tokenizer::Implementation {
               std::vector<std::uint32_t>* ids) const {
     const char* p = text.data();
     const char* const end = p + text.size();
-    const internal::WordTable& words = bpe_->whole_words();
+    const internal::WordTable& words = bpe_->WholeWords();
     WordCache::Slot* cache = nullptr;
     while (p != end) {
       const char* const stop = word_end(p, end);
@@ -167,16 +167,16 @@ class Tokenizer::Implementation {
 
   // The bytes of an id; nothing when it is not in the vocabulary.
   std::optional<std::string_view> BytesOf(std::uint32_t id) const {
-    const std::vector<std::string>& tokens = bpe_->vocabulary().tokens;
+    const std::vector<std::string>& tokens = bpe_->Contents().tokens;
     if (id < tokens.size() && !tokens[id].empty()) return tokens[id];
     const auto special = special_names_.find(id);
     if (special == special_names_.end()) return std::nullopt;
     return *special->second;
   }
 
-  const Vocabulary& vocabulary() const { return bpe_->vocabulary(); }
+  const Vocabulary& Contents() const { return bpe_->Contents(); }
   std::uint32_t size() const { return size_; }
-  const std::string& digest() const { return digest_; }
+  const std::string& Digest() const { return digest_; }
 
  private:
   static std::uint32_t NextSerial() {
@@ -234,7 +234,7 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::FromBytes(
 }
 
 void Tokenizer::Encode(std::string_view text, std::vector<std::uint32_t>* ids) const {
-  switch (implementation_->vocabulary().pattern) {
+  switch (implementation_->Contents().pattern) {
     case Pattern::kGpt2:
       return implementation_->Encode(text, internal::Gpt2WordEnd, ids);
     case Pattern::kCl100k:
@@ -261,13 +261,13 @@ Status Tokenizer::Decode(std::span<const std::uint32_t> ids, std::string* bytes)
 }
 
 std::optional<std::uint32_t> Tokenizer::SpecialTokenId(std::string_view name) const {
-  const auto& special_tokens = implementation_->vocabulary().special_tokens;
+  const auto& special_tokens = implementation_->Contents().special_tokens;
   const auto found = special_tokens.find(std::string(name));
   if (found == special_tokens.end()) return std::nullopt;
   return found->second;
 }
 
 std::uint32_t Tokenizer::VocabularySize() const { return implementation_->size(); }
-const std::string& Tokenizer::Digest() const { return implementation_->digest(); }
+const std::string& Tokenizer::Digest() const { return implementation_->Digest(); }
 
 }  // namespace widestream

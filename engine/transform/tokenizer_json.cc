@@ -17,7 +17,6 @@ namespace widestream::internal {
 namespace {
 
 using simdjson::dom::element;
-using simdjson::dom::element_type;
 using FieldMap = std::map<std::string_view, element>;
 
 // Where nlohmann's parser stops on bytes that simdjson refused without saying where.
@@ -68,7 +67,7 @@ std::array<std::int16_t, 0x144> MakeByteAlphabet() {
 
 // False when a character is outside the byte alphabet. `text` is valid UTF-8.
 bool DecodeByteAlphabet(std::string_view text, std::string* bytes) {
-  static const std::array<std::int16_t, 0x144> kAlphabet = MakeByteAlphabet();
+  static const std::array<std::int16_t, 0x144> alphabet = MakeByteAlphabet();
   bytes->clear();
   for (std::size_t i = 0; i < text.size(); ++i) {
     std::size_t code_point = static_cast<unsigned char>(text[i]);
@@ -76,8 +75,8 @@ bool DecodeByteAlphabet(std::string_view text, std::string* bytes) {
     if (code_point >= 0xC0) {
       code_point = ((code_point & 0x1F) << 6) | (static_cast<unsigned char>(text[++i]) & 0x3FU);
     }
-    if (code_point >= kAlphabet.size() || kAlphabet[code_point] < 0) return false;
-    *bytes += static_cast<char>(kAlphabet[code_point]);
+    if (code_point >= alphabet.size() || alphabet[code_point] < 0) return false;
+    *bytes += static_cast<char>(alphabet[code_point]);
   }
   return true;
 }

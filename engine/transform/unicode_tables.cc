@@ -4,6 +4,7 @@
 
 namespace widestream::internal {
 
+// NOLINTBEGIN(readability-identifier-naming)
 const char kUnicodeVersion[] = "16.0";
 // Number of the block of code points [256 i, 256 i + 256).
 const std::uint8_t kUnicodeBlockIndex[4352] = {
@@ -687,5 +688,6 @@ const std::uint8_t kUnicodeBlocks[8512] = {
     85,  85,  85,  85,  85,  85,  85,  85,  85,  85,  85,  85,  85,  85,  85,  85,  85,  85,  85,
     85,  85,  85,  85,  85,  85,  85,  85,  85,  85,  85,  85,  85,  85,  85,  85,  85,  85,  0,
     0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0};
+// NOLINTEND(readability-identifier-naming)
 
 }  // namespace widestream::internal

@@ -7,9 +7,12 @@ namespace widestream::internal {
 
 enum class CharacterClass : std::uint8_t { kOther = 0, kLetter = 1, kNumber = 2, kSpace = 3 };
 
+// The check knows k-names only for constexpr, which a table in another file cannot be.
+// NOLINTBEGIN(readability-identifier-naming)
 extern const char kUnicodeVersion[];
 extern const std::uint8_t kUnicodeBlockIndex[];
 extern const std::uint8_t kUnicodeBlocks[];
+// NOLINTEND(readability-identifier-naming)
 
 // `code_point` must be below 0x110000.
 inline CharacterClass ClassOfCodePoint(std::uint32_t code_point) {

@@ -1,4 +1,4 @@
-"""A small in-memory loader with the trainer's protocol, over documents with a structure that can be learnt."""
+"""A small in-memory loader with the trainer's protocol; its documents have a structure to learn."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class FakeBatch:
     wanted_by_source: dict[str, float]
 
 
-def document(generator: torch.Generator, length: int) -> Tensor:
-    """Ids that mostly count upwards by a step that the document's first id gives."""
+def document(generator: torch.Generator, length: int, strides: int = 3) -> Tensor:
+    """Ids that count upwards by a stride of 1 to `strides` that the document's first id gives."""
     start = int(torch.randint(0, VOCABULARY, (1,), generator=generator))
-    stride = 1 + start % 3
+    stride = 1 + start % strides
     return (start + stride * torch.arange(length)) % VOCABULARY
 
 
@@ -65,7 +65,10 @@ def pack(documents: list[Tensor], rows: int, length: int) -> FakeMicrobatch:
 class FakeLoader:
     """Step k is a pure function of k; the state is the next step."""
 
-    def __init__(self, microbatches: int = 2, rows: int = 2, length: int = 24, validation: int = 2) -> None:
+    def __init__(
+        self, microbatches: int = 2, rows: int = 2, length: int = 24, validation: int = 2, strides: int = 3
+    ) -> None:
+        self.strides = strides
         self.shape = (microbatches, rows, length)
         self.validation = validation
         self.next_step = 0
@@ -75,7 +78,9 @@ class FakeLoader:
         _, rows, length = self.shape
         generator = torch.Generator().manual_seed(seed)
         lengths = torch.randint(2, length // 2 + 1, (rows,), generator=generator).tolist()
-        return pack([document(generator, size) for size in lengths for _ in range(2)], rows * 2, length)
+        return pack(
+            [document(generator, size, self.strides) for size in lengths for _ in range(2)], rows * 2, length
+        )
 
     def batch(self, step: int) -> FakeBatch:
         microbatches = [self._microbatch(1000 * step + i) for i in range(self.shape[0])]

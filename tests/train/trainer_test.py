@@ -83,7 +83,7 @@ def test_a_resumed_run_has_the_same_weights_bit_for_bit(tmp_path, precision):
 
 
 class FailingLoader(FakeLoader):
-    """Dies when step `at` is asked for, as a killed process does: no handler of the trainer sees it coming."""
+    """Dies when step `at` is asked for, as a killed process does: the trainer has no time to save."""
 
     def __init__(self, at):
         super().__init__()

@@ -1,11 +1,12 @@
-/* The C ABI between the engine and its Parquet glue, a shared object of its own that is built against
- * one minor version of pyarrow and loaded when a Parquet source is first opened. Plain C: no C++
- * type, no exception and no allocation crosses it. A change of any of it is a new version number.
+/* The C ABI between the engine and its Parquet glue, a shared object of its own that is built
+ * against one minor version of pyarrow and loaded when a Parquet source is first opened. Plain C:
+ * no C++ type, no exception and no allocation crosses it. A change of any of it is a new version
+ * number.
  *
  * Ownership: what an open function returns is the caller's to close. A file must outlive the shards
- * opened on it, a shard its readers. Pointers in structs that are filled by the glue live as long as
- * the shard; those of texts until the next call on the same reader.
- * Threads: a shard may be used from several threads at once, a reader from one at a time. */
+ * opened on it, a shard its readers. Pointers in structs that are filled by the glue live as long
+ * as the shard; those of texts until the next call on the same reader. Threads: a shard may be used
+ * from several threads at once, a reader from one at a time. */
 #ifndef WIDESTREAM_ENGINE_FORMATS_ARROW_GLUE_ABI_H_
 #define WIDESTREAM_ENGINE_FORMATS_ARROW_GLUE_ABI_H_
 
@@ -58,8 +59,8 @@ typedef struct ws_arrow_text {
 } ws_arrow_text;
 
 typedef struct ws_arrow_glue {
-  uint32_t version;     /* WS_ARROW_GLUE_VERSION */
-  uint32_t struct_size; /* sizeof(ws_arrow_glue) */
+  uint32_t version;      /* WS_ARROW_GLUE_VERSION */
+  uint32_t struct_size;  /* sizeof(ws_arrow_glue) */
   const char* built_for; /* e.g. "25.0" */
 
   /* The footer was checked by the caller; `footer_bytes` bounds what parsing it may allocate. */

@@ -1,7 +1,7 @@
-"""Writes Parquet files of many kinds for parquet_test, each beside the records that it must give as JSON Lines.
+"""Writes Parquet files of many kinds for parquet_test, with the records that each must give as JSON Lines.
 
-Usage: make_parquet.py FOLDER. The text column is `meta.text` in nested.parquet and `text` elsewhere. A record that must
-be bad has a null text in the JSON Lines. Files without a .jsonl beside them must be refused.
+Usage: make_parquet.py FOLDER. The text column is `meta.text` in nested.parquet and `text` elsewhere. A record
+that must be bad has a null text in the JSON Lines. Files without a .jsonl beside them must be refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,18 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-WORDS = ["", "a", "wide", "stream", "na\u00efve", "\u65e5\u672c\u8a9e", "\U0001f600", "line\nbreak", "nul\0byte", "x" * 300]
+WORDS = [
+    "",
+    "a",
+    "wide",
+    "stream",
+    "na\u00efve",
+    "\u65e5\u672c\u8a9e",
+    "\U0001f600",
+    "line\nbreak",
+    "nul\0byte",
+    "x" * 300,
+]
 
 
 def texts(count: int, nulls: bool, seed: int) -> list[str | None]:
@@ -37,7 +48,12 @@ def expect(folder: Path, name: str, records: list[str | None]) -> None:
 
 
 def write(
-    folder: Path, name: str, records: list[str | None], column: pa.Array | None = None, required: bool = False, **options: object
+    folder: Path,
+    name: str,
+    records: list[str | None],
+    column: pa.Array | None = None,
+    required: bool = False,
+    **options: object,
 ) -> None:
     """Writes one file with an `id` and a `text` column, and its expectation."""
     column = pa.array(records, pa.string()) if column is None else column
@@ -63,13 +79,25 @@ def main() -> None:
     write(folder, "checksums", plain, write_page_checksum=True)
     for encoding in ["PLAIN", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"]:
         write(
-            folder, f"encoding_{encoding.lower()}", plain, use_dictionary=False, column_encoding={"text": encoding},
-            data_page_size=500, write_batch_size=13,
+            folder,
+            f"encoding_{encoding.lower()}",
+            plain,
+            use_dictionary=False,
+            column_encoding={"text": encoding},
+            data_page_size=500,
+            write_batch_size=13,
         )
     write(folder, "large_string", plain, pa.array(plain, pa.large_string()))
     write(folder, "string_view", plain, pa.array(plain, pa.string_view()))
     write(folder, "dictionary", plain, pa.array(plain, pa.string()).dictionary_encode())
-    write(folder, "dictionary_overflow", whole, dictionary_pagesize_limit=200, data_page_size=500, write_batch_size=13)
+    write(
+        folder,
+        "dictionary_overflow",
+        whole,
+        dictionary_pagesize_limit=200,
+        data_page_size=500,
+        write_batch_size=13,
+    )
     write(folder, "all_null", [None] * 200)
     long: list[str | None] = ["short", "y" * 3_000_000, "short again"]
     write(folder, "long_text", long)
@@ -81,7 +109,9 @@ def main() -> None:
 
     meta = [None if i % 10 == 0 else {"text": text, "lang": "en"} for i, text in enumerate(plain)]
     nested = pa.array(meta, pa.struct([("text", pa.string()), ("lang", pa.string())]))
-    pq.write_table(pa.table({"id": list(range(1000)), "meta": nested}), folder / "nested.parquet", row_group_size=300)
+    pq.write_table(
+        pa.table({"id": list(range(1000)), "meta": nested}), folder / "nested.parquet", row_group_size=300
+    )
     expect(folder, "nested", [None if m is None else m["text"] for m in meta])
 
     schema = pa.schema([("text", pa.string())])
@@ -94,7 +124,14 @@ def main() -> None:
     expect(folder, "no_row_groups", [])
 
     pq.write_table(
-        pa.table({"text": pa.array([b"bytes"], pa.binary()), "n": [1], "many": [["a", "b"]], "meta": [{"text": "a"}]}),
+        pa.table(
+            {
+                "text": pa.array([b"bytes"], pa.binary()),
+                "n": [1],
+                "many": [["a", "b"]],
+                "meta": [{"text": "a"}],
+            }
+        ),
         folder / "other_types.parquet",
     )
 

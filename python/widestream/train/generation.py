@@ -68,8 +68,8 @@ def generate(
         raise ValueError(f"the prompt must have at least one id, all of 0 to {vocabulary - 1}")
     if temperature < 0 or top_k < 0 or not 0 < top_p <= 1 or max_new_tokens < 0 or context_tokens < 1:
         raise ValueError(
-            "generate needs temperature >= 0, top_k >= 0, 0 < top_p <= 1, max_new_tokens >= 0, context_tokens >= 1; "
-            f"got {temperature=}, {top_k=}, {top_p=}, {max_new_tokens=}, {context_tokens=}"
+            "generate needs temperature >= 0, top_k >= 0, 0 < top_p <= 1, max_new_tokens >= 0 and "
+            f"context_tokens >= 1, not {(temperature, top_k, top_p, max_new_tokens, context_tokens)}"
         )
     return _sample(
         model,

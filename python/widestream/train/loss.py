@@ -46,13 +46,16 @@ class _LinearCrossEntropy(torch.autograd.Function):
             target = target_P[start : start + chunk].unsqueeze(1)
             h = hidden_TD.index_select(0, position).to(matmul)
             logits = (h @ weight.T).to(total.dtype)
-            log_sum = logits.logsumexp(1, keepdim=True)
-            total += (log_sum - logits.gather(1, target)).sum()
+            logits -= logits.amax(1, keepdim=True)
+            at_target = logits.gather(1, target)
+            exponentials = logits.exp_()
+            partition = exponentials.sum(1, keepdim=True)
+            total += (partition.log() - at_target).sum()
             if not (needs_hidden or needs_weight):
                 continue
-            # d loss / d logits = softmax - one-hot, in place of the logits.
-            difference = logits.sub_(log_sum).exp_()
-            difference.scatter_add_(1, target, torch.full_like(log_sum, -1.0))
+            # d loss / d logits = softmax - one-hot, in the memory of the logits.
+            difference = exponentials.div_(partition)
+            difference.scatter_add_(1, target, torch.full_like(partition, -1.0))
             difference = difference.to(matmul)
             if grad_hidden is not None:
                 grad_hidden.index_copy_(0, position, (difference @ weight).to(grad_hidden.dtype))

@@ -238,9 +238,9 @@ class Trainer:
         gradient_norm = self._clip()
         if not all(map(_finite, (*losses, gradient_norm))):
             raise FloatingPointError(
-                f"step {batch.step}: loss {losses[0]}, gradient norm {gradient_norm}. The weights are those of "
-                f"step {self._done}; lower optimizer.learning_rate or raise "
-                f"warmup_steps, then `{self._resume_command}`"
+                f"step {batch.step}: loss {losses[0]}, gradient norm {gradient_norm}. The weights are those "
+                f"of step {self._done}; lower optimizer.learning_rate or raise warmup_steps, then "
+                f"`{self._resume_command}`"
             )
         rate = learning_rate(self._optimizer_config, self._done, self._training.steps)
         for group in self._optimizer.param_groups:

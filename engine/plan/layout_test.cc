@@ -1,0 +1,138 @@
+#include "engine/plan/layout.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/base/rng.h"
+
+namespace widestream {
+namespace {
+
+StepPlan PlanOf(const std::vector<std::uint32_t>& lengths, bool one_a_row) {
+  StepPlan plan;
+  for (std::uint32_t i = 0; i < lengths.size(); ++i) {
+    Piece piece;
+    piece.length = lengths[i];
+    piece.draw = i;
+    plan.pieces.push_back(piece);
+    if (one_a_row) plan.rows.push_back({i});
+  }
+  return plan;
+}
+
+LayoutOptions Options(BatchLayout layout, std::uint32_t dp, std::uint64_t cap = 0,
+                      std::uint32_t vpp = 1) {
+  LayoutOptions options;
+  options.layout = layout;
+  options.sequence_length = 10;
+  options.microbatch_tokens = cap;
+  options.mesh.dp = dp;
+  options.mesh.vpp = vpp;
+  return options;
+}
+
+TEST(Layout, RowsAreCutIntoEqualMicrobatchesUnderTheCap) {
+  const StepPlan plan = PlanOf(std::vector<std::uint32_t>(10, 5), true);
+  const auto ranks = BuildLayout(Options(BatchLayout::kRows, 2, 25), plan);
+  ASSERT_TRUE(ranks.ok());
+  // Two rows fit, so 10 rows on 2 ranks need 3 microbatches of 2, with two rows of filler.
+  for (const RankPlan& rank : *ranks) {
+    ASSERT_EQ(rank.microbatches.size(), 3U);
+    for (const MicrobatchPlan& microbatch : rank.microbatches) {
+      EXPECT_EQ(microbatch.rows.size(), 2U);
+    }
+  }
+  const auto grouped = BuildLayout(Options(BatchLayout::kRows, 2, 25, 2), plan);
+  EXPECT_EQ(grouped->front().microbatches.size(), 4U);
+}
+
+TEST(Layout, WithoutACapThereIsOneMicrobatchAGroup) {
+  const StepPlan plan = PlanOf({1, 2, 3}, true);
+  EXPECT_EQ(BuildLayout(Options(BatchLayout::kPadded, 1), plan)->front().microbatches.size(), 1U);
+  EXPECT_EQ(BuildLayout(Options(BatchLayout::kPadded, 1, 0, 3), plan)->front().microbatches.size(),
+            3U);
+}
+
+TEST(Layout, InOrderKeepsTheOrder) {
+  const StepPlan plan = PlanOf({9, 1, 9, 1}, true);
+  LayoutOptions options = Options(BatchLayout::kRows, 2);
+  options.balance = false;
+  const auto ranks = BuildLayout(options, plan);
+  EXPECT_EQ((*ranks)[0].microbatches[0].rows, (std::vector<std::vector<std::uint32_t>>{{0}, {1}}));
+  EXPECT_EQ((*ranks)[1].microbatches[0].rows, (std::vector<std::vector<std::uint32_t>>{{2}, {3}}));
+}
+
+TEST(Layout, BalancedRanksCostAlike) {
+  std::vector<std::uint32_t> lengths;
+  for (std::uint64_t i = 0; i < 512; ++i) {
+    const double u = RandomUniform(3, 0, 0, i);
+    lengths.push_back(1 + static_cast<std::uint32_t>(8000 * u * u * u));
+  }
+  LayoutOptions options = Options(BatchLayout::kThd, 8, 40'000);
+  options.sequence_length = 8192;
+  const auto ratio = [&](bool balance) {
+    options.balance = balance;
+    const auto ranks = BuildLayout(options, PlanOf(lengths, false));
+    EXPECT_TRUE(ranks.ok());
+    double most = 0;
+    double sum = 0;
+    for (const RankPlan& rank : *ranks) {
+      most = std::max(most, rank.cost);
+      sum += rank.cost;
+    }
+    return most / (sum / 8);
+  };
+  EXPECT_LT(ratio(true), 1.01);
+  EXPECT_GT(ratio(false), ratio(true));
+}
+
+TEST(Layout, MicrobatchesOfOneNumberAreAlikeOnAllRanks) {
+  const StepPlan plan = PlanOf({100, 90, 20, 15}, false);
+  const auto ranks = BuildLayout(Options(BatchLayout::kThd, 2, 100), plan);
+  ASSERT_EQ((*ranks)[0].microbatches.size(), 2U);
+  EXPECT_EQ((*ranks)[0].microbatches[0].rows[0], std::vector<std::uint32_t>{0});
+  EXPECT_EQ((*ranks)[1].microbatches[0].rows[0], std::vector<std::uint32_t>{1});
+}
+
+TEST(Layout, ThdRespectsPaddingForContextParallelism) {
+  EXPECT_EQ(PaddedTokens(5, 1), 5U);
+  EXPECT_EQ(PaddedTokens(5, 2), 8U);
+  EXPECT_EQ(PaddedTokens(8, 2), 8U);
+  LayoutOptions options = Options(BatchLayout::kThd, 1, 16);
+  const StepPlan plan = PlanOf({5, 5, 5}, false);
+  EXPECT_EQ(BuildLayout(options, plan)->front().microbatches.size(), 1U);
+  options.mesh.cp = 2;  // three times 8 padded tokens
+  EXPECT_EQ(BuildLayout(options, plan)->front().microbatches.size(), 2U);
+}
+
+TEST(Layout, ManyPiecesOverHalfTheCapEndQuickly) {
+  const StepPlan plan = PlanOf(std::vector<std::uint32_t>(20'000, 51), false);
+  for (const bool balance : {true, false}) {
+    LayoutOptions options = Options(BatchLayout::kThd, 1, 100);
+    options.balance = balance;
+    const auto ranks = BuildLayout(options, plan);
+    ASSERT_TRUE(ranks.ok());
+    EXPECT_EQ(ranks->front().microbatches.size(), 20'000U);
+  }
+}
+
+TEST(Layout, RefusesWhatCanNeverFit) {
+  EXPECT_EQ(BuildLayout(Options(BatchLayout::kThd, 1, 10), PlanOf({11}, false)).status().code(),
+            StatusCode::kResourceExhausted);
+  EXPECT_EQ(BuildLayout(Options(BatchLayout::kRows, 1, 9), PlanOf({1}, true)).status().code(),
+            StatusCode::kResourceExhausted);
+}
+
+TEST(Layout, OneSegmentARowCostsItsSquare) {
+  StepPlan plan = PlanOf({3, 4}, false);
+  plan.rows = {{0, 1}};
+  LayoutOptions options = Options(BatchLayout::kRows, 1);
+  EXPECT_EQ(BuildLayout(options, plan)->front().cost,
+            static_cast<double>(PieceCost(3) + PieceCost(4)));
+  options.cross_document_attention = true;
+  EXPECT_EQ(BuildLayout(options, plan)->front().cost, static_cast<double>(PieceCost(7)));
+}
+
+}  // namespace
+}  // namespace widestream

@@ -1,0 +1,88 @@
+#include "engine/plan/packing.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/base/rng.h"
+
+namespace widestream {
+namespace {
+
+using Rows = std::vector<std::vector<std::uint32_t>>;
+
+TEST(PackRows, LongestFirstIntoTheFullestRowThatHasRoom) {
+  const std::vector<std::uint32_t> lengths = {3, 6, 4, 7, 2};
+  const Packing packing = PackRows(lengths, 0, 3, 10);
+  // 7 -> row 0; 6 -> row 1; 4 -> row 1 (the only one with room and content); 3 -> row 0; 2 ->
+  // row 2.
+  EXPECT_EQ(packing.rows, (Rows{{3, 0}, {1, 2}, {4}}));
+  EXPECT_TRUE(packing.left.empty());
+}
+
+TEST(PackRows, CarriedPiecesComeFirst) {
+  const std::vector<std::uint32_t> lengths = {2, 9, 8};
+  const Packing packing = PackRows(lengths, 1, 2, 10);
+  EXPECT_EQ(packing.rows, (Rows{{0, 2}, {1}}));
+}
+
+TEST(PackRows, TiesGoByPieceAndByRow) {
+  const std::vector<std::uint32_t> lengths = {5, 5, 5, 5};
+  EXPECT_EQ(PackRows(lengths, 0, 2, 10).rows, (Rows{{0, 1}, {2, 3}}));
+  const std::vector<std::uint32_t> two_rows = {6, 6, 4};
+  EXPECT_EQ(PackRows(two_rows, 0, 2, 10).rows, (Rows{{0, 2}, {1}}));
+}
+
+TEST(PackRows, WhatFindsNoRoomIsLeft) {
+  const std::vector<std::uint32_t> lengths = {6, 6, 6};
+  const Packing packing = PackRows(lengths, 0, 2, 10);
+  EXPECT_EQ(packing.rows, (Rows{{0}, {1}}));
+  EXPECT_EQ(packing.left, std::vector<std::uint32_t>{2});
+}
+
+TEST(PackRows, RowsWithoutPiecesStayEmpty) {
+  EXPECT_EQ(PackRows({}, 0, 2, 10).rows, (Rows{{}, {}}));
+}
+
+// The same by trying every row, on random lengths.
+TEST(PackRows, EqualsTheDefinition) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    const std::uint32_t rows = 1 + static_cast<std::uint32_t>(RandomBelow(8, seed, 0, 0, 0));
+    const std::uint32_t capacity = 1 + static_cast<std::uint32_t>(RandomBelow(30, seed, 0, 0, 1));
+    std::vector<std::uint32_t> lengths;
+    for (std::uint64_t i = 0; i < RandomBelow(40, seed, 0, 0, 2); ++i) {
+      lengths.push_back(1 + static_cast<std::uint32_t>(RandomBelow(capacity, seed, 1, 0, i)));
+    }
+    const std::size_t carried = RandomBelow(lengths.size() + 1, seed, 0, 0, 3);
+    Rows expected(rows);
+    std::vector<std::uint32_t> free(rows, capacity);
+    std::vector<std::uint32_t> left;
+    std::vector<bool> placed(lengths.size(), false);
+    for (std::size_t n = 0; n < lengths.size(); ++n) {
+      const bool first_group = n < carried;
+      std::uint32_t next = UINT32_MAX;
+      for (std::uint32_t i = 0; i < lengths.size(); ++i) {
+        if (placed[i] || (i < carried) != first_group) continue;
+        if (next == UINT32_MAX || lengths[i] > lengths[next]) next = i;
+      }
+      placed[next] = true;
+      std::uint32_t row = UINT32_MAX;
+      for (std::uint32_t r = 0; r < rows; ++r) {
+        if (free[r] >= lengths[next] && (row == UINT32_MAX || free[r] < free[row])) row = r;
+      }
+      if (row == UINT32_MAX) {
+        left.push_back(next);
+        continue;
+      }
+      free[row] -= lengths[next];
+      expected[row].push_back(next);
+    }
+    std::sort(left.begin(), left.end());
+    const Packing packing = PackRows(lengths, carried, rows, capacity);
+    EXPECT_EQ(packing.rows, expected) << seed;
+    EXPECT_EQ(packing.left, left) << seed;
+  }
+}
+
+}  // namespace
+}  // namespace widestream

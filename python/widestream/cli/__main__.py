@@ -1,0 +1,3 @@
+from widestream.cli import main
+
+main()

@@ -1,0 +1,35 @@
+"""``train``: a model on a job's stream."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from widestream.cli.options import JobFile, Json, Overrides
+
+
+def train(
+    job: JobFile,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint of the run.")] = False,
+    fork: Annotated[
+        bool, typer.Option("--fork", help="With --resume: accept changed settings, and drop later decisions.")
+    ] = False,
+    overrides: Overrides = [],  # noqa: B006  (typer copies it)
+    as_json: Json = False,
+) -> None:
+    """Train a (VWN) language model on a job's stream."""
+    from widestream.cli.failures import INTERRUPTED
+    from widestream.cli.output import print_json
+    from widestream.job import Job
+
+    if fork and not resume:
+        raise typer.BadParameter("it goes with --resume", param_hint="--fork")
+    checked = Job.load(job, overrides)
+    result = import_module("widestream.train").run(checked, resume=resume, fork=fork, overrides=overrides)
+    if as_json:
+        fields = ("step", "interrupted", "checkpoint_step", "summary")
+        print_json({name: getattr(result, name, None) for name in fields})
+    if getattr(result, "interrupted", False):
+        raise typer.Exit(INTERRUPTED)
