@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from widestream.train.generation import generate, load_model
     from widestream.train.metrics import read_metrics
     from widestream.train.protocol import Batch, Loader, Microbatch, ValidationMicrobatch
-    from widestream.train.run import run
-    from widestream.train.trainer import Trainer, TrainResult, write_summary
+    from widestream.train.trainer import DivergedError, Trainer, TrainResult, write_summary
     from widestream.vwn.parameter_groups import param_groups
 
 _HOMES = {
     "Batch": "train.protocol",
     "CheckpointError": "train.checkpoint",
+    "DivergedError": "train.trainer",
     "Loader": "train.protocol",
     "Microbatch": "train.protocol",
     "TrainResult": "train.trainer",
@@ -38,6 +38,7 @@ _HOMES = {
 __all__ = [
     "Batch",
     "CheckpointError",
+    "DivergedError",
     "Loader",
     "Microbatch",
     "OptimizerConfig",

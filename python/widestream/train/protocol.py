@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Microbatch(Protocol):
-    """Tensors of one forward and backward pass. `rows` layout: [B, S]; `thd`: [1, T].
+    """CPU tensors of one forward and backward pass. `rows` layout: [B, S]; `thd`: [1, T].
 
     Attributes:
         tokens: int64 ids.
@@ -81,9 +81,13 @@ class Loader(Protocol):
         ...
 
     def commit(self) -> None:
+        """Makes everything durable that a checkpoint of the present position relies on."""
+        ...
+
+    def commit(self) -> None:
         """Makes durable what a checkpoint of this moment will rely on."""
         ...
 
     def validation_batches(self) -> Sequence[ValidationMicrobatch]:
-        """The held-out documents, always the same microbatches."""
+        """The held-out documents, always the same microbatches, in memory of their own."""
         ...

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from widestream.errors import InvalidArgumentError
 from widestream.train.checkpoint import (
     Checkpoint,
     CheckpointError,
@@ -34,6 +35,10 @@ from widestream.vwn.parameter_groups import param_groups
 
 _RATE_HALF_LIFE_STEPS = 8
 _OPTIMIZER_SLOTS = ("step", "exp_avg", "exp_avg_sq")
+
+
+class DivergedError(InvalidArgumentError, FloatingPointError):
+    """A loss or gradient became infinite or not a number."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -141,7 +146,8 @@ class Trainer:
         """Trains to the last step, or until SIGINT or SIGTERM, which end it cleanly within two seconds.
 
         Raises:
-            FloatingPointError: a loss or gradient is not finite; the weights are those of the step before.
+            DivergedError: a loss or gradient is not finite; the weights are those of the step before.
+            InvalidArgumentError: the stream ended before the last step.
             Whatever the loader raises.
         """
         log = MetricsLog(self._run_dir / "metrics.jsonl", keep_steps=self._done)
@@ -178,7 +184,7 @@ class Trainer:
             batch = next(batches, None)
             waited = time.perf_counter() - began
             if batch is None:
-                raise RuntimeError(
+                raise InvalidArgumentError(
                     f"the stream ended after {self._done} of {self._training.steps} steps; lower "
                     "training.steps, or let the sources repeat"
                 )
@@ -195,6 +201,7 @@ class Trainer:
                 "wait_seconds": waited,
                 "tokens_by_source": dict(batch.tokens_by_source),
                 "wanted_by_source": dict(batch.wanted_by_source),
+                "slots": sum(mb.tokens.numel() for mb in batch.microbatches),
             }
             if self._due(self._training.validate_every):
                 validator = validator or Validator(self._loader.validation_batches(), self._config.mtp_depth)
@@ -231,12 +238,12 @@ class Trainer:
             with self._autocast():
                 output = self.model(mb.tokens.to(self._device), mb.position_ids.to(self._device), mb.cu_seqlens)
                 sums = loss_sums(self.model, output, target.to(self._device), matmul_dtype=matmul)
-            step_loss(sums, counts, weight).backward()  # type: ignore[no-untyped-call]
+            step_loss(sums, counts, weight).backward()
             totals += torch.stack([total.detach() for total in sums]).double().cpu()
         losses = [float(total) / max(count, 1) for total, count in zip(totals, counts, strict=True)]
         gradient_norm = self._clip()
         if not all(map(_finite, (*losses, gradient_norm))):
-            raise FloatingPointError(
+            raise DivergedError(
                 f"step {batch.step}: loss {losses[0]}, gradient norm {gradient_norm}. The weights are those "
                 f"of step {self._done}; lower optimizer.learning_rate or raise warmup_steps, then "
                 f"`{self._resume_command}`"
@@ -349,6 +356,7 @@ class Trainer:
         for name, parameter in self._parameters.items():
             for slot, value in self._optimizer.state[parameter].items():
                 optimizer[f"{name}/{slot}"] = value.detach().cpu()
+        self._loader.commit()
         figures = {
             "tokens": self._tokens,
             "train_seconds": self._train_seconds,
