@@ -84,10 +84,6 @@ class Loader(Protocol):
         """Makes everything durable that a checkpoint of the present position relies on."""
         ...
 
-    def commit(self) -> None:
-        """Makes durable what a checkpoint of this moment will rely on."""
-        ...
-
     def validation_batches(self) -> Sequence[ValidationMicrobatch]:
         """The held-out documents, always the same microbatches, in memory of their own."""
         ...

@@ -356,7 +356,6 @@ class Trainer:
         for name, parameter in self._parameters.items():
             for slot, value in self._optimizer.state[parameter].items():
                 optimizer[f"{name}/{slot}"] = value.detach().cpu()
-        self._loader.commit()
         figures = {
             "tokens": self._tokens,
             "train_seconds": self._train_seconds,
