@@ -118,21 +118,19 @@ void register_transform(nb::module_& module) {
            "The ids of a str or bytes: numpy uint32 array [T]. Raises UnicodeEncodeError for a str "
            "with "
            "lone surrogates.",
-           nb::sig("def encode(self, text: str | bytes) -> numpy.ndarray[tuple[int], "
-                   "numpy.dtype[numpy.uint32]]"))
+           nb::sig("def encode(self, text: str | bytes) -> "
+                   "numpy.typing.NDArray[numpy.uint32]"))
       .def("encode_batch", &EncodeBatch, nb::arg("texts"),
            "The ids of N texts, one after the other: (ids uint32 [T], offsets int64 [N + 1]); text "
            "i has "
            "ids[offsets[i]:offsets[i + 1]].",
            nb::sig("def encode_batch(self, texts: list[str | bytes]) -> "
-                   "tuple[numpy.ndarray[tuple[int], numpy.dtype[numpy.uint32]], "
-                   "numpy.ndarray[tuple[int], numpy.dtype[numpy.int64]]]"))
+                   "tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.int64]]"))
       .def("decode", &Decode, nb::arg("ids").noconvert(),
            "The bytes of ids (uint32 [T]); a special token gives its name. Raises "
            "InvalidArgumentError "
            "for an id that is not in the vocabulary, TypeError for another dtype.",
-           nb::sig("def decode(self, ids: numpy.ndarray[tuple[int], numpy.dtype[numpy.uint32]]) -> "
-                   "bytes"))
+           nb::sig("def decode(self, ids: numpy.typing.NDArray[numpy.uint32]) -> bytes"))
       .def(
           "special_token_id",
           [](const Tokenizer& t, const std::string& name) { return t.SpecialTokenId(name); },

@@ -29,6 +29,7 @@ _HOMES = {
     "load_checkpoint": "train.checkpoint",
     "load_latest": "train.checkpoint",
     "load_model": "train.generation",
+    "run": "train.run",
     "param_groups": "vwn.parameter_groups",
     "read_metrics": "train.metrics",
     "write_summary": "train.trainer",
@@ -53,6 +54,7 @@ __all__ = [
     "load_model",
     "param_groups",
     "read_metrics",
+    "run",
     "write_summary",
 ]
 

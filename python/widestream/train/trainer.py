@@ -349,13 +349,13 @@ class Trainer:
     # ---- state --------------------------------------------------------------------------------------------
 
     def _save(self) -> None:
+        self._loader.commit()
         optimizer: dict[str, Tensor] = {"rng/torch": torch.get_rng_state()}
         if self._device.type == "cuda":
             optimizer["rng/cuda"] = torch.cuda.get_rng_state(self._device)
         for name, parameter in self._parameters.items():
             for slot, value in self._optimizer.state[parameter].items():
                 optimizer[f"{name}/{slot}"] = value.detach().cpu()
-        self._loader.commit()
         figures = {
             "tokens": self._tokens,
             "train_seconds": self._train_seconds,

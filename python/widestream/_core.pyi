@@ -1,0 +1,184 @@
+"""The C++ engine of Widestream."""
+
+import os
+from typing import Annotated, Any
+
+import numpy
+import numpy.typing
+from numpy.typing import NDArray
+
+class Tokenizer:
+    """
+    Byte-level BPE tokenizer with the ids of tiktoken and tokenizers.
+
+    Immutable; usable from any number of threads. Special tokens never arise from text. Bytes that are not UTF-8 keep their value and count as punctuation.
+    """
+
+    @staticmethod
+    def from_file(path: str | os.PathLike, pattern: str = "") -> Tokenizer:
+        """
+        Reads a .tiktoken file or a tokenizer.json. `pattern` is "gpt2" or "cl100k", needed only where the file does not say it.
+
+        Raises NotFoundError, IoError, ResourceExhaustedError (above 64 MiB) or InvalidArgumentError.
+        """
+
+    def encode(self, text: str | bytes) -> numpy.typing.NDArray[numpy.uint32]:
+        """
+        The ids of a str or bytes: numpy uint32 array [T]. Raises UnicodeEncodeError for a str with lone surrogates.
+        """
+
+    def encode_batch(
+        self, texts: list[str | bytes]
+    ) -> tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.int64]]:
+        """
+        The ids of N texts, one after the other: (ids uint32 [T], offsets int64 [N + 1]); text i has ids[offsets[i]:offsets[i + 1]].
+        """
+
+    def decode(self, ids: numpy.typing.NDArray[numpy.uint32]) -> bytes:
+        """
+        The bytes of ids (uint32 [T]); a special token gives its name. Raises InvalidArgumentError for an id that is not in the vocabulary, TypeError for another dtype.
+        """
+
+    def special_token_id(self, name: str) -> int | None:
+        """The id of a special token such as "<|endoftext|>", or None."""
+
+    @property
+    def vocabulary_size(self) -> int:
+        """The largest id + 1, special tokens counted."""
+
+    @property
+    def digest(self) -> str:
+        """32 hexadecimal digits over everything that decides ids."""
+
+def check_job(job_json: str) -> str:
+    """Parses and validates a resolved job; returns its canonical JSON."""
+
+def set_arrow_glue(path: str) -> None:
+    """
+    Where the Parquet glue library is; it is loaded when a source needs it.
+    """
+
+class Batch:
+    """One step of one rank. Its arrays share the engine's memory."""
+
+    @property
+    def step(self) -> int: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def ranks(self) -> int: ...
+    @property
+    def supervised_tokens(self) -> int: ...
+    @property
+    def real_tokens(self) -> int: ...
+    @property
+    def weights(self) -> list[int]: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def costs(self) -> list[float]: ...
+    def microbatches(self) -> list: ...
+    def pieces(self) -> dict: ...
+    def layout(self) -> list: ...
+
+class Host:
+    """The data plane on threads of this process."""
+
+    def __init__(
+        self, job_json: str, rank: int = 0, held_out: bool = False, fork: bool = False, state_json: str = ""
+    ) -> None: ...
+    def next(self, timeout_seconds: float) -> Batch | None:
+        """The next batch; None at the end; DeadlineExceededError after the time."""
+
+    def state_json(self, step: int | None = None) -> str: ...
+    def skip(self, steps: int) -> int: ...
+    def edit_mixture(self, mixture_json: str, at_step: int = 0) -> int: ...
+    def commit_journal(self) -> None: ...
+    def stop(self) -> None: ...
+    def status(self) -> dict: ...
+    def sources(self) -> list: ...
+    @property
+    def stream_hash(self) -> str: ...
+    @property
+    def append(self) -> list[int]: ...
+    @property
+    def left_tokens(self) -> int: ...
+    @property
+    def vocabulary_size(self) -> int: ...
+    @property
+    def tokenizer_digest(self) -> str: ...
+    def decode(
+        self, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)]
+    ) -> bytes: ...
+
+def list_shards(path: str | os.PathLike[str], format: str = "") -> dict[str, Any]:
+    """
+    The files of a file, folder or glob as one source would see them: {format, hash, shards: [{path, size_bytes, fingerprint}]}.
+    """
+
+class InspectedShard:
+    """
+    An open shard: what its metadata says, and first records of its units. Not thread-safe.
+    """
+
+    def __init__(self, path: object, *, format: str = "", text: str = "text", record_bytes: int = 33554432) -> None: ...
+    def schema(self) -> list[str]:
+        """Lines "name: type"; empty where there is none."""
+
+    def units(self) -> list[tuple[int | None, int, int]]:
+        """(records or None, bytes, first record) of each unit."""
+
+    def read(self, unit: int, records: int, bytes: int) -> list[tuple[bytes, int, str]]:
+        """
+        The first records of a unit, at most about `bytes`: (text, offset, why it is bad or "").
+        """
+
+class JournalReader:
+    """
+    A journal as it is on disk; a torn tail is described, not an error. Immutable.
+    """
+
+    def __init__(self, path: object) -> None:
+        """
+        Raises NotFoundError, or DataCorruptionError if not even the first record is whole.
+        """
+
+    @property
+    def stream_hash(self) -> str: ...
+    @property
+    def sources(self) -> list[str]: ...
+    @property
+    def steps(self) -> list[tuple[int, str]]:
+        """(step, digest), ascending."""
+
+    @property
+    def decisions(self) -> list[dict[str, Any]]: ...
+    @property
+    def manifests(self) -> list[tuple[int, int, str]]:
+        """(source, epoch, hash), as recorded."""
+
+    @property
+    def notes(self) -> list[str]: ...
+    @property
+    def valid_bytes(self) -> int: ...
+    @property
+    def tear(self) -> dict[str, Any] | None:
+        """None, or {offset_bytes, lost_bytes, records_follow, reason}."""
+
+    def read_step(self, step: int) -> dict[str, Any]:
+        """
+        {step, skipped, real_tokens, supervised_tokens, digest, pieces, layout}. NotFoundError names the steps that there are.
+        """
+
+    def piece_lengths(self, step: int) -> list[int]:
+        """Tokens of each piece of a step."""
+
+    def read_manifest(self, source: int, epoch: int) -> dict[str, Any]:
+        """{source, epoch, hash, bytes}."""
+
+def repair_journal(path: str | os.PathLike[str], even_if_records_follow: bool = False) -> dict[str, Any] | None:
+    """
+    Cuts a torn tail; returns what was cut (as JournalReader.tear) or None. Raises DataCorruptionError if whole records follow the damage.
+    """
