@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/columns.h"
 #include "bindings/errors.h"
 #include "engine/formats/parquet.h"
 #include "engine/job/spec.h"
@@ -49,31 +50,6 @@ nb::object ToNumpy(const BatchPointer& batch, const TensorView& tensor) {
                                          TypeOf(tensor.type)));
 }
 
-template <typename T, typename Get>
-nb::object Column(const std::vector<Piece>& pieces, Get get) {
-  auto values = std::make_unique<T[]>(pieces.size());
-  for (std::size_t i = 0; i < pieces.size(); ++i) values[i] = static_cast<T>(get(pieces[i]));
-  nb::capsule owner(values.get(), [](void* p) noexcept { delete[] static_cast<T*>(p); });
-  const std::size_t shape[1] = {pieces.size()};
-  return nb::cast(nb::ndarray<nb::numpy, T>(values.release(), 1, shape, owner));
-}
-
-nb::dict Pieces(const BatchPointer& batch) {
-  const std::vector<Piece>& pieces = batch->view.plan->pieces;
-  nb::dict out;
-  out["source"] = Column<std::uint32_t>(pieces, [](const Piece& p) { return p.source; });
-  out["epoch"] = Column<std::uint32_t>(pieces, [](const Piece& p) { return p.epoch; });
-  out["position"] = Column<std::uint64_t>(pieces, [](const Piece& p) { return p.position; });
-  out["start"] = Column<std::uint32_t>(pieces, [](const Piece& p) { return p.start; });
-  out["length"] = Column<std::uint32_t>(pieces, [](const Piece& p) { return p.length; });
-  out["draw"] = Column<std::uint64_t>(pieces, [](const Piece& p) { return p.draw; });
-  out["shard"] = Column<std::uint32_t>(pieces, [](const Piece& p) { return p.shard; });
-  out["record"] = Column<std::uint64_t>(pieces, [](const Piece& p) { return p.record; });
-  out["ids_hash"] = Column<std::uint64_t>(pieces, [](const Piece& p) { return p.ids_hash; });
-  out["last"] = Column<bool>(pieces, [](const Piece& p) { return p.last; });
-  return out;
-}
-
 nb::list Microbatches(const BatchPointer& batch) {
   nb::list out;
   for (const MicrobatchView& view : batch->view.microbatches) {
@@ -83,18 +59,6 @@ nb::list Microbatches(const BatchPointer& batch) {
     tensors["max_seqlen"] = view.max_seqlen;
     tensors["real_tokens"] = view.real_tokens;
     out.append(tensors);
-  }
-  return out;
-}
-
-// For every rank, its microbatches, their rows, and the pieces of each row by index.
-nb::list Layout(const BatchPointer& batch) {
-  nb::list out;
-  for (const RankPlan& rank : batch->view.plan->ranks) {
-    nb::list microbatches;
-    for (const MicrobatchPlan& microbatch : rank.microbatches)
-      microbatches.append(nb::cast(microbatch.rows));
-    out.append(microbatches);
   }
   return out;
 }
@@ -175,8 +139,8 @@ void register_host(nb::module_& m) {
       "check_job", [](const std::string& json) { return ToJson(ValueOrThrow(ParseJob(json))); },
       nb::arg("job_json"), "Parses and validates a resolved job; returns its canonical JSON.");
   m.def(
-      "set_arrow_glue", [](const std::string& path) { ThrowIfError(SetArrowGluePath(path)); }, nb::arg("path"),
-      "Where the Parquet glue library is; it is loaded when a source needs it.");
+      "set_arrow_glue", [](const std::string& path) { ThrowIfError(SetArrowGluePath(path)); },
+      nb::arg("path"), "Where the Parquet glue library is; it is loaded when a source needs it.");
 
   nb::class_<BatchPointer>(m, "Batch",
                            "One step of one rank. Its arrays share the engine's memory.")
@@ -196,8 +160,8 @@ void register_host(nb::module_& m) {
                      return costs;
                    })
       .def("microbatches", &Microbatches)
-      .def("pieces", &Pieces)
-      .def("layout", &Layout);
+      .def("pieces", [](const BatchPointer& b) { return PieceColumns(b->view.plan->pieces); })
+      .def("layout", [](const BatchPointer& b) { return LayoutOf(*b->view.plan); });
 
   nb::class_<Host>(m, "Host", "The data plane on threads of this process.")
       .def(nb::new_(&MakeHost), nb::arg("job_json"), nb::arg("rank") = 0,

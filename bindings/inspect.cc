@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bindings/errors.h"
+#include "bindings/text.h"
 #include "engine/formats/shard_reader.h"
 #include "engine/source/manifest.h"
 #include "engine/storage/file_system.h"
@@ -23,29 +24,6 @@ namespace nb = nanobind;
 
 // Records read at once, so that a sample of long ones stays near its bound in bytes.
 constexpr std::uint64_t kReadRecords = 16;
-
-// Text of unknown bytes: names and messages quote what files hold.
-nb::object ToText(const std::string& bytes) {
-  PyObject* text =
-      PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "backslashreplace");
-  if (text == nullptr) throw nb::python_error();
-  return nb::steal(text);
-}
-
-// A path that can be opened again: Python's own form of bytes that are not UTF-8.
-nb::object ToPath(const std::string& bytes) {
-  PyObject* path =
-      PyUnicode_DecodeFSDefaultAndSize(bytes.data(), static_cast<Py_ssize_t>(bytes.size()));
-  if (path == nullptr) throw nb::python_error();
-  return nb::steal(path);
-}
-
-std::string PathBytes(nb::handle path) {
-  PyObject* bytes = nullptr;
-  if (PyUnicode_FSConverter(path.ptr(), &bytes) == 0) throw nb::python_error();
-  const nb::object owner = nb::steal(bytes);
-  return {PyBytes_AS_STRING(bytes), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes))};
-}
 
 nb::dict ListShards(nb::handle path, const std::string& format) {
   SourceSpec source;

@@ -12,26 +12,12 @@
 
 #include "bindings/columns.h"
 #include "bindings/errors.h"
+#include "bindings/text.h"
 
 namespace widestream::python {
 namespace {
 
 namespace nb = nanobind;
-
-// Text of unknown bytes: a journal may be hostile.
-nb::object ToText(const std::string& bytes) {
-  PyObject* text =
-      PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "backslashreplace");
-  if (text == nullptr) throw nb::python_error();
-  return nb::steal(text);
-}
-
-std::string PathBytes(nb::handle path) {
-  PyObject* bytes = nullptr;
-  if (PyUnicode_FSConverter(path.ptr(), &bytes) == 0) throw nb::python_error();
-  const nb::object owner = nb::steal(bytes);
-  return {PyBytes_AS_STRING(bytes), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes))};
-}
 
 nb::object TearOf(const std::optional<JournalTear>& tear) {
   if (!tear) return nb::none();

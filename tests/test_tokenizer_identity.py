@@ -24,9 +24,9 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, trainers
-from widestream._core import Tokenizer
 
 from widestream import errors
+from widestream._core import Tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
 END = "<|endoftext|>"

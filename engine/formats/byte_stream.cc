@@ -47,17 +47,17 @@ class PlainStream final : public ByteStream {
 class Input {
  public:
   explicit Input(std::shared_ptr<const RandomAccessFile> file)
-      : stream_(std::move(file)), buffer_(kInputBytes) {}
+      : stream_(std::move(file)), buffer_(new char[kInputBytes]) {}
 
   // Reads on if all was consumed. After OK, empty() means the end of the file.
   Status Fill() {
     if (begin_ != end_) return {};
     begin_ = end_ = 0;
-    WS_ASSIGN_OR_RETURN(end_, stream_.Read(buffer_.data(), buffer_.size()));
+    WS_ASSIGN_OR_RETURN(end_, stream_.Read(buffer_.get(), kInputBytes));
     return {};
   }
   bool empty() const { return begin_ == end_; }
-  char* data() { return buffer_.data() + begin_; }
+  char* data() { return buffer_.get() + begin_; }
   std::size_t size() const { return end_ - begin_; }
   void Consume(std::size_t bytes) { begin_ += bytes; }
 
@@ -70,7 +70,7 @@ class Input {
 
  private:
   PlainStream stream_;
-  std::vector<char> buffer_;
+  const std::unique_ptr<char[]> buffer_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
 };

@@ -10,6 +10,7 @@ namespace widestream {
 namespace {
 
 constexpr std::size_t kSmallLineBytes = 1U << 20;
+constexpr std::size_t kFirstCapacityBytes = 16U << 10;
 constexpr std::size_t kKeysNamed = 8;
 
 const char* TypeName(simdjson::dom::element_type type) {
@@ -94,7 +95,7 @@ bool JsonTextExtractor::Extract(std::string_view line, std::string_view* text, s
   if (parser_ != nullptr && parser_->dom.capacity() > kSmallLineBytes) parser_.reset();
   if (parser_ == nullptr) {
     parser_ = std::make_unique<Parser>();
-    const std::size_t capacity = line.size() > kSmallLineBytes ? line.size() : kSmallLineBytes / 16;
+    const std::size_t capacity = line.size() > kSmallLineBytes ? line.size() : kFirstCapacityBytes;
     if (parser_->dom.allocate(capacity, kMaxJsonDepth) != simdjson::SUCCESS) {
       parser_.reset();
       *error = "no memory to parse it";

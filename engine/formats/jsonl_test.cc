@@ -2,9 +2,10 @@
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
-#include <thread>
 #include <zlib.h>
 #include <zstd.h>
+
+#include <thread>
 
 #include "engine/storage/faulty_file_system.h"
 #include "engine/storage/temporary_folder.h"
@@ -239,7 +240,7 @@ TEST_F(JsonlTest, ALongBlankLineIsNoRecord) {
 }
 
 TEST_F(JsonlTest, ALineOfManyMegabytesIsReadWhole) {
-  const std::string text(9'000'000, 'y');
+  const std::string text(9'000'000, 'y');  // NOLINT(bugprone-string-constructor)
   const auto found = ReadText("{\"text\":\"a\"}\n{\"text\":\"" + text + "\"}\n{\"text\":\"b\"}\n");
   ASSERT_EQ(found.size(), 3U);
   EXPECT_TRUE(found[1].text == text);
@@ -247,7 +248,8 @@ TEST_F(JsonlTest, ALineOfManyMegabytesIsReadWhole) {
 }
 
 TEST_F(JsonlTest, AHundredMegabyteLineInGzipStaysSmall) {
-  const std::string member = Gzip(std::string(10'000'000, 'z'));
+  const std::string member =
+      Gzip(std::string(10'000'000, 'z'));  // NOLINT(bugprone-string-constructor)
   std::string content;
   for (int i = 0; i < 10; ++i) content += member;
   content += Gzip("\n{\"text\":\"a\"}\n");
@@ -384,6 +386,7 @@ TEST_F(JsonlTest, UnitsOfOneShardAreReadByManyThreads) {
   const auto expected = Read(**shard);
   std::vector<std::vector<Found>> found(4);
   std::vector<std::thread> threads;
+  threads.reserve(found.size());
   for (auto& records : found) {
     threads.emplace_back([&] { records = *Read(**shard, 100); });
   }

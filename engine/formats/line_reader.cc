@@ -8,7 +8,8 @@
 namespace widestream {
 namespace {
 
-constexpr std::size_t kChunkBytes = 1U << 20;
+constexpr std::size_t kMinChunkBytes = 64U << 10;
+constexpr std::size_t kMaxChunkBytes = 1U << 20;
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 bool IsBlank(const char* bytes, std::size_t size) {
@@ -143,21 +144,23 @@ Status LineReader::DiscardLongLine(Line* line, bool* blank) {
   return {};
 }
 
-// Makes room for a chunk behind what is held, and reads into it.
+// Makes room for a chunk behind what is held, and reads into it. The first chunk is small: a reader
+// is often opened for one block.
 Status LineReader::Fill() {
+  chunk_bytes_ = std::clamp(2 * chunk_bytes_, kMinChunkBytes, kMaxChunkBytes);
   const std::size_t held = end_ - begin_;
-  const std::size_t wanted = held < kChunkBytes ? 2 * kChunkBytes : 2 * held;
+  const std::size_t wanted = 2 * std::max(held, chunk_bytes_);
   // Grow by doubling for a long line; give the memory back once short lines follow.
-  if (capacity_ < held + kChunkBytes || capacity_ > 4 * wanted) {
+  if (capacity_ < held + chunk_bytes_ || capacity_ > 4 * wanted) {
     const auto bound = static_cast<std::size_t>(
-        std::min<std::uint64_t>(max_line_bytes_, SIZE_MAX / 4) + 2 * kChunkBytes);
-    Resize(std::max(held + kChunkBytes, std::min(wanted, bound)));
+        std::min<std::uint64_t>(max_line_bytes_, SIZE_MAX / 4) + 2 * kMaxChunkBytes);
+    Resize(std::max(held + chunk_bytes_, std::min(wanted, bound)));
   } else if (begin_ > 0) {
     std::memmove(buffer_.get(), buffer_.get() + begin_, held);
     begin_ = 0;
     end_ = held;
   }
-  WS_ASSIGN_OR_RETURN(const std::size_t got, stream_->Read(buffer_.get() + end_, kChunkBytes));
+  WS_ASSIGN_OR_RETURN(const std::size_t got, stream_->Read(buffer_.get() + end_, chunk_bytes_));
   end_ += got;
   stream_ended_ = got == 0;
   return {};

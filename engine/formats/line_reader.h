@@ -23,7 +23,7 @@ struct Line {
 };
 
 // Gives the lines that are not blank (only spaces, tabs and carriage returns). A line longer than
-// `max_line_bytes` is counted, not kept. Memory: the longest line kept and 1 MiB. Not thread-safe.
+// `max_line_bytes` is counted, not kept. Memory: the longest line kept and 2 MiB. Not thread-safe.
 class LineReader {
  public:
   // `offset` is 0 or a Line::next_offset. At 0 a UTF-8 byte order mark is passed over.
@@ -55,6 +55,7 @@ class LineReader {
   std::uint64_t offset_;  // of buffer_[begin_]
   std::unique_ptr<char[]> buffer_;
   std::size_t capacity_ = 0;
+  std::size_t chunk_bytes_ = 0;  // of the last read
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
   bool stream_ended_ = false;

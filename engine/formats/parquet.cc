@@ -56,10 +56,12 @@ class GlueShard {
 class ParquetUnitReader final : public UnitReader {
  public:
   ParquetUnitReader(std::shared_ptr<const GlueShard> shard, ws_arrow_reader* reader,
-                    const ShardUnit& unit, std::uint64_t position, const ReadOptions& options)
+                    std::uint64_t first_record, std::uint64_t records, std::uint64_t position,
+                    const ReadOptions& options)
       : shard_(std::move(shard)),
         reader_(reader),
-        unit_(unit),
+        first_record_(first_record),
+        records_(records),
         position_(position),
         options_(options) {}
   ~ParquetUnitReader() override { shard_->glue().close_reader(reader_); }
@@ -71,7 +73,7 @@ class ParquetUnitReader final : public UnitReader {
     WS_RETURN_IF_ERROR(failure_);
     Arena arena(&block->owners);
     const std::uint64_t end =
-        position_ + std::min(std::max<std::uint64_t>(records, 1), *unit_.records - position_);
+        position_ + std::min(std::max<std::uint64_t>(records, 1), records_ - position_);
     while (position_ < end) {
       const ws_arrow_text* texts = nullptr;
       std::uint64_t count = 0;
@@ -79,20 +81,20 @@ class ParquetUnitReader final : public UnitReader {
       if (shard_->glue().read(reader_, end - position_, &texts, &count, &error) != 0) {
         failure_ = FromGlueError(error).WithContext("'" + shard_->path() + "', column " +
                                                     QuoteName(options_.text) + ", record " +
-                                                    std::to_string(unit_.first_record + position_));
+                                                    std::to_string(first_record_ + position_));
         return failure_;
       }
       for (std::uint64_t i = 0; i < count; ++i) Add(texts[i], &arena, block);
     }
     block->next_offset = position_;
-    block->end_of_unit = position_ == *unit_.records;
+    block->end_of_unit = position_ == records_;
     return {};
   }
 
  private:
   void Add(const ws_arrow_text& text, Arena* arena, RecordBlock* block) {
     RawRecord record;
-    record.offset = unit_.first_record + position_++;
+    record.offset = first_record_ + position_++;
     block->raw_bytes += text.size;
     std::string error;
     if (text.data == nullptr) {
@@ -116,7 +118,8 @@ class ParquetUnitReader final : public UnitReader {
 
   const std::shared_ptr<const GlueShard> shard_;
   ws_arrow_reader* const reader_;
-  const ShardUnit unit_;
+  const std::uint64_t first_record_;
+  const std::uint64_t records_;
   std::uint64_t position_;  // in the row group
   const ReadOptions options_;
   Status failure_;
@@ -174,12 +177,14 @@ class ParquetShardReader final : public ShardReader {
       return FromGlueError(error).WithContext("'" + shard_->path() + "', column " +
                                               QuoteName(options_.text));
     }
+    const ShardUnit& found = units_[static_cast<std::size_t>(unit)];
     return std::unique_ptr<UnitReader>(std::make_unique<ParquetUnitReader>(
-        shard_, reader, units_[static_cast<std::size_t>(unit)], offset, options_));
+        shard_, reader, found.first_record, found.records.value_or(0), offset, options_));
   }
 
   std::vector<std::string> Schema() const override {
     std::vector<std::string> lines;
+    lines.reserve(columns_.size());
     for (const ws_arrow_column& column : columns_) {
       lines.push_back(std::string(column.path) + ": " + column.type);
     }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+
 #include <thread>
 
 #include "engine/storage/faulty_file_system.h"
@@ -54,7 +55,8 @@ Result<std::vector<Found>> ReadAll(ShardReader& shard, std::uint64_t records) {
       }
       Append(block, &all);
     } while (!block.end_of_unit);
-    EXPECT_EQ(shard.units()[unit].first_record + *shard.units()[unit].records, all.size());
+    EXPECT_EQ(shard.units()[unit].first_record + shard.units()[unit].records.value_or(0),
+              all.size());
   }
   return all;
 }
@@ -242,6 +244,7 @@ TEST(Parquet, UnitsOfOneShardAreReadByManyThreads) {
   const std::vector<Found> expected = Expected("codec_zstd");
   std::vector<std::vector<Found>> found(4);
   std::vector<std::thread> threads;
+  threads.reserve(found.size());
   for (auto& records : found) {
     threads.emplace_back([&] { records = *ReadAll(**shard, 10); });
   }

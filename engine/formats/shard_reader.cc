@@ -58,6 +58,8 @@ Result<Format> FormatFromName(std::string_view format_or_empty, std::string_view
 
 bool CountsAreKnown(Format format) { return format == Format::kParquet; }
 
+// By value: a reader of an object store will keep it.
+// NOLINTNEXTLINE(performance-unnecessary-value-param)
 Result<std::shared_ptr<ShardReader>> OpenShard(std::shared_ptr<FileSystem> fs, Format format,
                                                const std::string& path,
                                                const ReadOptions& options) {

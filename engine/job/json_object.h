@@ -61,7 +61,6 @@ class JsonObject {
   template <typename Enum>
   void Read(const char* key, Enum* value,
             const std::vector<std::pair<const char*, Enum>>& alternatives) {
-    std::string name;
     const nlohmann::json* found = Find(key);
     if (found == nullptr) return;
     std::vector<std::string> names;

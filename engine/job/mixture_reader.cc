@@ -25,6 +25,7 @@ void ReadWeights(const json& value, const std::string& path, const std::vector<S
     const auto found = index.find(name);
     if (found == index.end()) {
       std::vector<std::string> names;
+      names.reserve(sources.size());
       for (const SourceSpec& source : sources) names.push_back(source.name);
       *error = Status::InvalidArgument(path + ": unknown source " + Quote(name.substr(0, 128)) +
                                        Hint(name, names));
@@ -32,8 +33,9 @@ void ReadWeights(const json& value, const std::string& path, const std::vector<S
     }
     const double number = weight.is_number() ? weight.get<double>() : -1.0;
     if (!(number >= 0 && number <= 1e15)) {
-      *error = Status::InvalidArgument(path + "." + name + ": found " + Describe(weight) +
-                                       ", expected a number from 0 to 1e15");
+      std::string message = path;
+      message.append(".").append(name).append(": found ").append(Describe(weight));
+      *error = Status::InvalidArgument(message + ", expected a number from 0 to 1e15");
       return;
     }
     (*weights)[found->second] = number == 0 ? 0.0 : number;

@@ -11,28 +11,54 @@ namespace {
 
 constexpr std::size_t kMaxDepth = 16;
 
-// Position of the bracket that opens level kMaxDepth + 1, or npos. Strings are skipped.
-std::size_t TooDeep(std::string_view text) {
-  std::size_t depth = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') {
-        ++i;
-      } else if (c == '"') {
-        in_string = false;
-      }
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > kMaxDepth) return i;
-    } else if ((c == '}' || c == ']') && depth > 0) {
-      --depth;
-    }
+// Looks through a text without keeping its values: nesting and repeated keys. (The parser's own
+// callback takes quadratic time.)
+class Checker final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override {
+    keys_.emplace_back();
+    return Open();
   }
-  return std::string_view::npos;
-}
+  bool key(string_t& name) override {
+    if (keys_.back().insert(name).second) return true;
+    problem_ = StrCat("the key ", Quoted(name), " occurs twice in an object");
+    return false;
+  }
+  bool end_object() override {
+    keys_.pop_back();
+    --depth_;
+    return true;
+  }
+  bool start_array(std::size_t) override { return Open(); }
+  bool end_array() override {
+    --depth_;
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&,
+                   const nlohmann::detail::exception& error) override {
+    problem_ = StrCat("not valid JSON: ", Quoted(error.what(), 200));
+    return false;
+  }
+  const std::string& problem() const { return problem_; }
+
+ private:
+  bool Open() {
+    if (++depth_ <= kMaxDepth) return true;
+    problem_ = StrCat("nested deeper than ", kMaxDepth, " levels");
+    return false;
+  }
+
+  std::vector<std::set<std::string>> keys_;  // of the open objects
+  std::size_t depth_ = 0;
+  std::string problem_;
+};
 
 }  // namespace
 
@@ -42,34 +68,13 @@ Result<nlohmann::json> ParseJson(std::string_view text, std::string_view what,
     return Status::InvalidArgument(
         StrCat(what, " has ", text.size(), " bytes; at most ", max_bytes, " are read"));
   }
-  if (const std::size_t at = TooDeep(text); at != std::string_view::npos) {
-    return Status::InvalidArgument(
-        StrCat(what, ", byte ", at, ": nested deeper than ", kMaxDepth, " levels"));
+  Checker checker;
+  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &checker)) {
+    return Status::InvalidArgument(StrCat(what, ": ", checker.problem()));
   }
-  std::vector<std::set<std::string>> keys;
-  std::string duplicate;
-  const auto watch = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
-    using Event = nlohmann::json::parse_event_t;
-    if (event == Event::object_start) {
-      keys.emplace_back();
-    } else if (event == Event::object_end) {
-      if (!keys.empty()) keys.pop_back();
-    } else if (event == Event::key && !keys.empty()) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys.back().insert(key).second && duplicate.empty()) duplicate = key + " ";
-    }
-    return true;
-  };
-  nlohmann::json document;
-  try {
-    document = nlohmann::json::parse(text.begin(), text.end(), watch);
-  } catch (const nlohmann::json::exception& error) {
-    return Status::InvalidArgument(StrCat(what, " is not valid JSON: ", Quoted(error.what(), 200)));
-  }
-  if (!duplicate.empty()) {
-    duplicate.pop_back();
-    return Status::InvalidArgument(
-        StrCat(what, ": the key ", Quoted(duplicate), " occurs twice in an object"));
+  nlohmann::json document = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
+  if (document.is_discarded()) {
+    return Status::Internal(StrCat(what, ": two passes over one JSON text differ"));
   }
   return document;
 }

@@ -2,10 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "engine/base/rng.h"
 #include "engine/base/wire.h"
 #include "engine/plan/digest.h"
+#include "engine/plan/journal_format.h"
+#include "engine/plan/planner.h"
 #include "engine/plan/varint.h"
+#include "engine/source/messages.h"
+#include "engine/storage/file_system.h"
 
 namespace widestream {
 namespace {
@@ -115,6 +121,50 @@ TEST(Varint, RoundTripsAndBounds) {
   EXPECT_FALSE(GetVarint(eleven).ok());
   WireReader large("\x05", "number");
   EXPECT_FALSE(GetVarint(large, 4).ok());
+}
+
+// The fuzzers' corpus is built from docs/formats by a script: what the pages say is what is read.
+TEST(Formats, ThePagesAndTheCodeAgree) {
+  const char* root = std::getenv("WIDESTREAM_SOURCE_DIR");
+  if (root == nullptr) GTEST_SKIP() << "WIDESTREAM_SOURCE_DIR is not set; run by ctest";
+  const auto read = [&](const std::string& name) {
+    const auto bytes =
+        LocalFileSystem()->ReadAll(std::string(root) + "/fuzz/corpus/" + name, 1 << 20);
+    EXPECT_TRUE(bytes.ok()) << bytes.status().ToString();
+    return bytes.ok() ? bytes->substr(1) : std::string();  // after the byte that says which
+  };
+  JobSpec job;
+  job.sources.resize(2);
+  job.sources[0].name = "web";
+  job.sources[1].name = "code";
+  for (const char* name : {"state/plain", "state/decisions", "state/open_sample"}) {
+    const auto state = StateFromJson(job, read(name));
+    EXPECT_TRUE(state.ok()) << name << ": " << state.status().ToString();
+  }
+  const auto plan = DecodeStepPlan(read("state/step_plan"));
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  EXPECT_EQ(Encode(*plan), read("state/step_plan"));
+  EXPECT_EQ(plan->pieces[1].start, 3U);
+  EXPECT_TRUE(plan->pieces[1].last);
+  EXPECT_EQ(plan->ranks[0].microbatches[0].rows, plan->rows);
+  EXPECT_TRUE(DecodeMetadataBatch(read("state/metadata")).ok());
+  EXPECT_TRUE(DecodeReadRequest(read("state/request")).ok());
+  // Records: a flag, a type and a length of two bytes before each payload.
+  JournalContents contents;
+  contents.identity = {std::string(32, 'a'), {"web", "code"}};
+  const std::string records = '\0' + read("journal/all");
+  std::size_t applied = 0;
+  for (std::size_t at = 0; at < records.size(); ++applied) {
+    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(records[at + i]); };
+    const std::size_t length = byte(2) + 256U * byte(3);
+    const journal_format::Record record{static_cast<journal_format::RecordType>(byte(1)), at + 1,
+                                        records.substr(at + 4, length)};
+    const Status status = journal_format::Apply(record, contents);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    at += 4 + length;
+  }
+  EXPECT_EQ(applied, 5U);
+  EXPECT_EQ(contents.identity.stream_hash, std::string(32, 'b'));
 }
 
 }  // namespace

@@ -155,17 +155,16 @@ Need PlannerSession::BuildNeed(double remaining_tokens) {
     if (s != blocked_ && (weights[s] == 0 || cursors_[s].RunIsComplete())) continue;
     const double units = static_cast<double>(credit[s]) / kOne +
                          remaining_units * static_cast<double>(weights[s]) / kOne;
-    if (units <= 0 && s != blocked_) continue;
-    const double records = samples ? units : units / std::max(cursors_[s].MeanTokens(), 1.0);
-    const double wanted = std::ceil(std::clamp(records, 0.0, 1e9) * 1.125) + 2;
+    const double mean = samples ? 1.0 : std::max(cursors_[s].MeanTokens(), 1.0);
+    // A source that is owed nothing until the end of the step may still be drawn once.
+    if (units <= -mean && s != blocked_) continue;
+    const double records = std::clamp(units / mean, 1.0, 1e9);
+    // With many sources one of them always needs more than its mean, hence the margins.
+    const auto enough = static_cast<std::uint64_t>(records + 3 * std::sqrt(records)) + 2;
     const std::uint64_t held = cursors_[s].HeldRecords();
-    const auto target = static_cast<std::uint64_t>(wanted);
-    std::uint64_t ask = target > held ? target - held : 0;
-    if (s == blocked_) {
-      ask = std::max(ask, kLeastRecords);
-    } else if (static_cast<double>(held) >= std::ceil(records)) {
-      continue;
-    }
+    if (held >= enough && s != blocked_) continue;
+    std::uint64_t ask = enough + enough / 4 - std::min(held, enough);
+    if (s == blocked_) ask = std::max(ask, kLeastRecords);
     ReadRequest request;
     request.source = s;
     std::tie(request.epoch, request.position) = cursors_[s].NextMissing();

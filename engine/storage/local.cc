@@ -20,7 +20,7 @@ constexpr std::size_t kMaxTransferBytes = 1U << 30;
 
 Status ErrnoStatus(const char* what, const std::string& path, int error_number) {
   const std::string message = std::string(what) + " '" + path + "'";
-  const Status io = Status::IoError(message, error_number);
+  Status io = Status::IoError(message, error_number);
   if (error_number == ENOENT || error_number == ENOTDIR) {
     return {StatusCode::kNotFound, io.message(), error_number};
   }
@@ -88,7 +88,7 @@ std::string ParentFolder(const std::string& path) {
 // Makes a created, renamed or removed name durable.
 Status SyncFolder(const std::string& folder) {
   WS_ASSIGN_OR_RETURN(const Descriptor fd, OpenDescriptor(folder, O_RDONLY | O_DIRECTORY));
-  const Status status = SyncDescriptor(fd.get(), folder);
+  Status status = SyncDescriptor(fd.get(), folder);
   // Some filesystems cannot sync a folder and say so; there is nothing more to do on them.
   if (status.error_number() == EINVAL) return {};
   return status;
@@ -303,8 +303,7 @@ class Local final : public FileSystem {
           return ErrnoStatus("cannot create the folder", folder, error_number);
         }
         if (!S_ISDIR(st.st_mode)) {
-          return Status::InvalidArgument("cannot create the folder '" + path + "': '" + folder +
-                                         "' is a file");
+          return FileInTheWay(path, folder);
         }
       }
       if (end != std::string::npos) end = path.find_first_not_of('/', end);
@@ -319,6 +318,10 @@ class Local final : public FileSystem {
   }
 
  private:
+  static Status FileInTheWay(const std::string& path, const std::string& file) {
+    return Status::InvalidArgument("cannot create the folder '" + path + "': '" + file +
+                                   "' is a file");
+  }
   static Status WriteNewFile(const std::string& path, std::string_view bytes) {
     WS_ASSIGN_OR_RETURN(Descriptor fd, OpenDescriptor(path, O_WRONLY | O_CREAT | O_EXCL, 0644));
     WS_RETURN_IF_ERROR(WriteAll(fd.get(), path, bytes));

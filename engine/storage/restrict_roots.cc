@@ -120,8 +120,7 @@ class RestrictedFileSystem final : public FileSystem {
         return Status::NotFound("'" + path + "' does not exist");
       }
       if (IsLink(head)) {
-        return Status::NotFound("'" + path + "': '" + head +
-                                "' is a symbolic link to something that does not exist");
+        return DanglingLink(path, head);
       }
       tail = tail.empty() ? name : Join(name, tail);
       head.resize(slash == 0 ? 1 : slash);
@@ -134,6 +133,10 @@ class RestrictedFileSystem final : public FileSystem {
     return admitted;
   }
 
+  static Status DanglingLink(const std::string& path, const std::string& link) {
+    return Status::NotFound("'" + path + "': '" + link +
+                            "' is a symbolic link to something that does not exist");
+  }
   static bool IsLink(const std::string& path) {
     char byte = 0;
     return ::readlink(path.c_str(), &byte, 1) >= 0;

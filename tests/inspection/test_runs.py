@@ -200,7 +200,7 @@ def test_the_newest_state_is_summarised(tmp_path):
 )
 def test_a_damaged_state_is_an_error_that_names_it(tmp_path, contents):
     (tmp_path / "loader.json").write_bytes(contents)
-    with pytest.raises(DataCorruptionError, match="loader.json"):
+    with pytest.raises(DataCorruptionError, match=r"loader\.json"):
         read_state(tmp_path)
 
 

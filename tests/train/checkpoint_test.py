@@ -216,9 +216,7 @@ def test_tensors_of_another_model_are_refused_by_name_and_shape():
     expected = {"a": torch.zeros(2, 3), "b": torch.zeros(4)}
     with pytest.raises(CheckpointError, match=r"1 missing \(b\); 1 not expected \(c\)"):
         check_tensors({"a": torch.zeros(2, 3), "c": torch.zeros(1)}, expected, "model")
-    with pytest.raises(
-        CheckpointError, match=r"tensor a is \[3, 2\] torch.float32; this model needs \[2, 3\]"
-    ):
+    with pytest.raises(CheckpointError, match=r"tensor a is \[3, 2\] torch.float32; this model needs \[2, 3\]"):
         check_tensors({"a": torch.zeros(3, 2), "b": torch.zeros(4)}, expected, "model")
     with pytest.raises(CheckpointError, match=r"torch\.bfloat16"):
         check_tensors({"a": torch.zeros(2, 3).bfloat16(), "b": torch.zeros(4)}, expected, "model")

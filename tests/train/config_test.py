@@ -51,9 +51,7 @@ def test_cosine_rises_then_falls_to_the_final_fraction():
 
 
 def test_constant_falls_over_its_tail_only():
-    config = OptimizerConfig(
-        learning_rate=1.0, schedule="constant", warmup_steps=0, decay_steps=4, final_fraction=0.0
-    )
+    config = OptimizerConfig(learning_rate=1.0, schedule="constant", warmup_steps=0, decay_steps=4, final_fraction=0.0)
     rates = [learning_rate(config, step, 10) for step in range(10)]
     assert rates == [1.0] * 6 + [0.75, 0.5, 0.25, 0.0]
     flat = OptimizerConfig(learning_rate=1.0, schedule="constant", warmup_steps=0)

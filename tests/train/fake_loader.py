@@ -73,14 +73,13 @@ class FakeLoader:
         self.validation = validation
         self.next_step = 0
         self.delivered: list[int] = []
+        self.committed = 0
 
     def _microbatch(self, seed: int) -> FakeMicrobatch:
         _, rows, length = self.shape
         generator = torch.Generator().manual_seed(seed)
         lengths = torch.randint(2, length // 2 + 1, (rows,), generator=generator).tolist()
-        return pack(
-            [document(generator, size, self.strides) for size in lengths for _ in range(2)], rows * 2, length
-        )
+        return pack([document(generator, size, self.strides) for size in lengths for _ in range(2)], rows * 2, length)
 
     def batch(self, step: int) -> FakeBatch:
         microbatches = [self._microbatch(1000 * step + i) for i in range(self.shape[0])]
@@ -100,6 +99,9 @@ class FakeLoader:
 
     def load_state_dict(self, state):
         self.next_step = state["next_step"]
+
+    def commit(self):
+        self.committed = self.next_step
 
     def validation_batches(self):
         return [self._microbatch(10_000_000 + i) for i in range(self.validation)]

@@ -39,6 +39,23 @@ def test_a_trained_model_goes_on_counting(trained):
     assert ids == [10, 11, 12, 13]
 
 
+def test_a_full_context_goes_on_from_its_newest_half(trained):
+    model, _ = load_model(trained)
+    prompt, context = [6, 7, 8, 9], 5
+    found = list(generate(model, prompt, max_new_tokens=6, temperature=0, context_tokens=context))
+    tokens, seen = list(prompt), list(prompt)
+    for token in found:
+        if len(seen) > context:
+            seen = tokens[-(context // 2 + 1) :]
+        with torch.no_grad():
+            expected = model.logits(model(torch.tensor([seen])).hidden[0][-1]).argmax()
+        assert token == expected
+        tokens.append(token)
+        seen.append(token)
+    one = list(generate(model, prompt, max_new_tokens=3, temperature=0, context_tokens=1))
+    assert len(one) == 3
+
+
 def test_the_seed_decides_and_stop_ids_end(trained):
     model, _ = load_model(trained)
 

@@ -69,13 +69,8 @@ def test_targets_by_definition(lengths, depths, seed):
     for depth in range(depths + 1):
         expected = []
         for start, end in zip(cu.tolist(), cu.tolist()[1:], strict=False):
-            expected += [
-                (t, int(labels[0, t + depth])) for t in range(start, end - depth) if mask[0, t + depth]
-            ]
-        assert (
-            list(zip(targets.positions[depth].tolist(), targets.labels[depth].tolist(), strict=True))
-            == expected
-        )
+            expected += [(t, int(labels[0, t + depth])) for t in range(start, end - depth) if mask[0, t + depth]]
+        assert list(zip(targets.positions[depth].tolist(), targets.labels[depth].tolist(), strict=True)) == expected
     assert targets.counts == tuple(len(x) for x in targets.labels)
 
 

@@ -88,9 +88,7 @@ def test_many_sources_are_summed_up():
     out = io.StringIO()
     shares = {f"s{i}": (i / 1000, i / 1000) for i in range(30)}
     base = progress(20)
-    PlainDisplay(out).show(
-        Progress(**{**{name: getattr(base, name) for name in base.__slots__}, "shares": shares})
-    )
+    PlainDisplay(out).show(Progress(**{**{name: getattr(base, name) for name in base.__slots__}, "shares": shares}))
     assert "and 22 more" in out.getvalue() and "s29" in out.getvalue() and "s3 " not in out.getvalue()
 
 

@@ -12,8 +12,10 @@ import torch
 from torch.nn import functional
 
 from tests.train.fake_loader import VOCABULARY, FakeLoader
+from widestream.errors import InvalidArgumentError
 from widestream.train import (
     CheckpointError,
+    DivergedError,
     OptimizerConfig,
     Trainer,
     TrainingConfig,
@@ -71,7 +73,7 @@ def test_a_resumed_run_has_the_same_weights_bit_for_bit(tmp_path, precision):
         trainer(halves, precision=precision, loader=FailingLoader(at=4)).fit()
     loader = FakeLoader()
     result = trainer(halves, resume=True, precision=precision, loader=loader).fit()
-    assert loader.delivered == [3, 4, 5] and result.step == 6
+    assert loader.delivered == [3, 4, 5] and result.step == loader.committed == 6
     expected, found = weights(straight, 6), weights(halves, 6)
     assert set(expected) == set(found)
     for name, tensor in expected.items():
@@ -161,10 +163,13 @@ def test_first_update_equals_a_plain_loop_over_the_whole_step(tmp_path):
     model.zero_grad()
     one.fit()
     (record,) = read_metrics(tmp_path / "one" / "metrics.jsonl")
-    assert record["loss"] == pytest.approx(float(losses[0]), rel=1e-5)
-    assert record["mtp_losses"] == pytest.approx([float(x) for x in losses[1:]], rel=1e-5)
+    assert record["loss"] == pytest.approx(losses[0].item(), rel=1e-5)
+    assert record["mtp_losses"] == pytest.approx([x.item() for x in losses[1:]], rel=1e-5)
     assert record["gradient_norm"] == pytest.approx(float(norm), rel=1e-4)
     assert record["supervised_tokens"] == batch.supervised_tokens == counts[0]
+    assert record["tokens_by_source"] == batch.tokens_by_source
+    assert record["wanted_by_source"] == batch.wanted_by_source
+    assert record["slots"] == sum(mb.tokens.numel() for mb in batch.microbatches)
 
 
 def test_microbatch_boundaries_do_not_change_the_gradient(tmp_path):
@@ -288,7 +293,7 @@ def test_a_stream_that_ends_early_and_a_wrong_count_are_errors(tmp_path):
         def __iter__(self):
             yield self.batch(0)
 
-    with pytest.raises(RuntimeError, match="ended after 1 of 6 steps"):
+    with pytest.raises(InvalidArgumentError, match="ended after 1 of 6 steps"):
         trainer(tmp_path / "short", loader=Short()).fit()
 
     class Miscounting(FakeLoader):
@@ -306,7 +311,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(tmp_path):
     with torch.no_grad():
         run.model.head.weight[0, 0] = float("nan")
     before = {name: p.detach().clone() for name, p in run.model.named_parameters()}
-    with pytest.raises(FloatingPointError, match="step 0: loss nan"):
+    with pytest.raises(DivergedError, match="step 0: loss nan"):
         run.fit()
     for name, parameter in run.model.named_parameters():
         assert torch.equal(parameter.nan_to_num(), before[name].nan_to_num()), name

@@ -76,9 +76,7 @@ def test_dynamic_check_vector_of_the_paper():
         mixer.weight.fill_(0.5)
         mixer.static.fill_(0.25)
     coefficients = mixer.coefficients(torch.full((1, 1, 4), 2.0, dtype=torch.float64))
-    torch.testing.assert_close(
-        coefficients, torch.full((1, 1, 3), 1.011594, dtype=torch.float64), atol=1e-6, rtol=0
-    )
+    torch.testing.assert_close(coefficients, torch.full((1, 1, 3), 1.011594, dtype=torch.float64), atol=1e-6, rtol=0)
     exact = 0.25 + torch.tanh(torch.tensor(1.0, dtype=torch.float64))
     torch.testing.assert_close(coefficients[0, 0, 0], exact, atol=1e-15, rtol=0)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from widestream.vwn import VWNConfig, VWNTransformer, param_groups, slots_for_width
+from widestream.vwn import KeyValueCache, VWNConfig, VWNTransformer, param_groups, slots_for_width
 
 WIDTHS = [(1, 4), (2, 3), (3, 5), (4, 8), (1, 1), (4, 4)]
 SIZES = {"vocabulary_size": 61, "d_model": 24, "layers": 2, "heads": 3, "ffn_width": 40}
@@ -145,6 +145,19 @@ def test_documents_alone_and_packed_give_the_same_logits():
             torch.testing.assert_close(one[start:end], two, atol=1e-12, rtol=1e-10)
 
 
+@pytest.mark.parametrize("options", [{"m": 2, "n": 3}, {"m": 1, "n": 2, "kv_heads": 1}, {"plain": True}])
+def test_decoding_with_a_cache_gives_the_logits_of_the_whole_sequence(options):
+    torch.manual_seed(0)
+    model = VWNTransformer(VWNConfig(**SIZES, **options)).double()
+    tokens = batch()[0][:1]
+    expected = model.logits(model(tokens).hidden[0])
+    cache = KeyValueCache()
+    for start, end in [(0, 4), (4, 5), (5, 6), (6, 13), (13, 20)]:
+        found = model.decode(tokens[0, start:end], cache)
+        assert cache.length == end
+        torch.testing.assert_close(found, expected[end - 1], atol=1e-12, rtol=1e-10)
+
+
 def test_wide_state_stays_float32_under_autocast():
     model = VWNTransformer(VWNConfig(**SIZES, m=2, n=3, mtp_depth=1))
     seen = []
@@ -219,9 +232,7 @@ def test_config_round_trip_and_derived_values():
         VWNConfig.from_dict({**config.to_dict(), "widht": 3})
 
 
-@pytest.mark.parametrize(
-    ("r", "slots"), [(1, (4, 4)), (1.5, (2, 3)), (2, (4, 8)), (8, (4, 32)), (2.5, (4, 10))]
-)
+@pytest.mark.parametrize(("r", "slots"), [(1, (4, 4)), (1.5, (2, 3)), (2, (4, 8)), (8, (4, 32)), (2.5, (4, 10))])
 def test_slots_for_width(r, slots):
     assert slots_for_width(r) == slots
 
@@ -233,9 +244,7 @@ def test_slots_for_width_refuses(r):
 
 
 def test_importing_the_package_loads_no_torch():
-    code = (
-        "import sys, widestream.vwn as v; v.VWNConfig(vocabulary_size=9); assert 'torch' not in sys.modules"
-    )
+    code = "import sys, widestream.vwn as v; v.VWNConfig(vocabulary_size=9); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 

@@ -385,7 +385,7 @@ std::int32_t Read(ws_arrow_reader* reader, std::uint64_t limit, const ws_arrow_t
 #define WS_TEXT(x) #x
 #define WS_TEXT_OF(x) WS_TEXT(x)
 
-const ws_arrow_glue kGlue = {
+constexpr ws_arrow_glue kGlue = {
     WS_ARROW_GLUE_VERSION,
     sizeof(ws_arrow_glue),
     WS_TEXT_OF(ARROW_VERSION_MAJOR) "." WS_TEXT_OF(ARROW_VERSION_MINOR),
@@ -402,6 +402,7 @@ const ws_arrow_glue kGlue = {
 
 }  // namespace
 
+// The name is the ABI's. NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" __attribute__((visibility("default"))) const ws_arrow_glue* widestream_arrow_glue_v1() {
   return &kGlue;
 }

@@ -16,6 +16,8 @@
 extern "C" {
 #endif
 
+/* C names. NOLINTBEGIN(readability-identifier-naming) */
+
 #define WS_ARROW_GLUE_VERSION 1
 #define WS_ARROW_GLUE_SYMBOL "widestream_arrow_glue_v1"
 
@@ -88,6 +90,8 @@ typedef struct ws_arrow_glue {
 
 /* The type of the one exported function. */
 typedef const ws_arrow_glue* (*ws_arrow_glue_function)(void);
+
+/* NOLINTEND(readability-identifier-naming) */
 
 #ifdef __cplusplus
 }

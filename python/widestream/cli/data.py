@@ -15,20 +15,32 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A file or a folder of data.", show_default=False)],
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="A file, a folder or a glob of data.", show_default=False)
+    ],
     text: Annotated[str, typer.Option(help="The column or key that holds the text.")] = "text",
+    format: Annotated[str, typer.Option(help="parquet or jsonl; default: from the names.", show_default=False)] = "",
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="Tokenizer file: tells lengths in tokens, too.", show_default=False)
+    ] = None,
+    pattern: Annotated[
+        str, typer.Option(help="Of the tokenizer, where its file does not say it.", show_default=False)
+    ] = "",
+    sample: Annotated[int, typer.Option(min=1, help="Records to read at most.")] = 1000,
     as_json: Json = False,
 ) -> None:
     """Show what a source holds: format, schema, records, lengths."""
-    from importlib import import_module
+    from widestream import inspection
+    from widestream.cli.output import print_json, print_rendered
+    from widestream.inspection.render import render_inspection
 
-    from widestream.cli.output import print_json, print_mapping
-
-    found = import_module("widestream.inspection").inspect_path(path, text=text)
+    found = inspection.inspect_path(
+        path, text=text, format=format, tokenizer=tokenizer, pattern=pattern, sample_records=sample
+    )
     if as_json:
         print_json(found)
     else:
-        print_mapping(str(path), found)
+        print_rendered(render_inspection(found))
 
 
 def fetch(

@@ -61,23 +61,13 @@ def preview(
     as_json: Json = False,
 ) -> None:
     """Show what a rank will see in a step, as text, with the borders of documents."""
-    from widestream.cli.output import print_json, print_text
-    from widestream.cli.preview import preview_step
+    from widestream import inspection
+    from widestream.cli.output import print_json, print_rendered
+    from widestream.inspection.render import render_preview
     from widestream.job import Job
 
-    pieces = preview_step(Job.load(job, overrides), step=step, rank=rank, world=world)
+    found = inspection.preview(Job.load(job, overrides), step, rank, world)
     if as_json:
-        print_json({"step": step, "rank": rank, "pieces": pieces})
-        return
-    place: tuple[int, int] | None = None
-    for piece in pieces:
-        if place != (piece["microbatch"], piece["row"]):
-            place = (piece["microbatch"], piece["row"])
-            print_text(f"== step {step}, rank {rank}, microbatch {place[0]}, row {place[1]}", "bold")
-        print_text(
-            f"-- {piece['source']}: {piece['shard']} record {piece['record']}, tokens {piece['start']}..{piece['stop']}",
-            "cyan",
-        )
-        text = piece["text"]
-        left = len(text) - characters
-        print_text(text if left <= 0 else f"{text[:characters]} [... {left} more characters]")
+        print_json(found)
+    else:
+        print_rendered(render_preview(found, characters))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from widestream.cli.failures import clean
@@ -36,16 +36,8 @@ def print_text(text: str, style: str = "") -> None:
     Console().print(Text(clean(text), style=style), soft_wrap=True)
 
 
-def print_mapping(title: str, values: Mapping[str, Any]) -> None:
-    """Keys and values, nested values as JSON."""
-    rows = [
-        (key, value if isinstance(value, str | int | float) else json.dumps(value, ensure_ascii=False, default=str))
-        for key, value in values.items()
-    ]
-    print_table(title, ("key", "value"), rows)
+def print_rendered(rendered: Any) -> None:
+    """What a renderer of widestream.inspection.render made."""
+    from rich.console import Console
 
-
-def print_records(title: str, records: Sequence[Mapping[str, Any]]) -> None:
-    """Records with the same keys."""
-    columns = list(records[0]) if records else []
-    print_table(title, columns, ([record.get(column) for column in columns] for record in records))
+    Console().print(rendered)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -13,24 +12,28 @@ from widestream.cli.options import Json, Rank, RunFolder, Step
 
 def explain(run: RunFolder, step: Step, rank: Rank = 0, as_json: Json = False) -> None:
     """Say where every token of a batch comes from: source, shard, record, token range; from the journal."""
-    from widestream.cli.output import print_json, print_records
+    from widestream import inspection
+    from widestream.cli.output import print_json, print_rendered
+    from widestream.inspection.render import render_explanation
 
-    pieces = import_module("widestream.inspection").explain(run, step=step, rank=rank)
+    pieces = inspection.explain(run, step, rank)
     if as_json:
         print_json(pieces)
     else:
-        print_records(f"Step {step}, rank {rank}", pieces)
+        print_rendered(render_explanation(pieces, step, rank))
 
 
 def state(run: RunFolder, as_json: Json = False) -> None:
     """Show the newest state of a run: step, mixture position, cursors of the sources, carried pieces."""
-    from widestream.cli.output import print_json, print_mapping
+    from widestream import inspection
+    from widestream.cli.output import print_json, print_rendered
+    from widestream.inspection.render import render_state
 
-    found = import_module("widestream.inspection").read_state(run)
+    found = inspection.read_state(run)
     if as_json:
         print_json(found)
     else:
-        print_mapping(f"State of {run}", found)
+        print_rendered(render_state(found))
 
 
 def journal(
@@ -39,16 +42,17 @@ def journal(
     as_json: Json = False,
 ) -> None:
     """Verify the journal of a run and show what it holds."""
+    from widestream import inspection
     from widestream.cli.failures import INPUT
-    from widestream.cli.output import print_json, print_mapping
+    from widestream.cli.output import print_json, print_rendered
+    from widestream.inspection.render import render_journal
 
-    inspection = import_module("widestream.inspection")
     found = inspection.repair_journal(run) if repair else inspection.read_journal(run)
     if as_json:
         print_json(found)
     else:
-        print_mapping(f"Journal of {run}", found)
-    if found.get("tear") and not repair:
+        print_rendered(render_journal(found))
+    if not found["whole"]:
         raise typer.Exit(INPUT)
 
 
@@ -61,8 +65,9 @@ def report(
 ) -> None:
     """Write one self-contained HTML file about a run."""
     from widestream.cli.output import print_json, print_text
+    from widestream.report import write_report
 
-    path = import_module("widestream.report").write_report(run, out or run / "report.html")
+    path = write_report(run, out)
     if as_json:
         print_json({"report": str(path)})
     else:

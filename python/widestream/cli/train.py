@@ -27,7 +27,7 @@ def train(
     if fork and not resume:
         raise typer.BadParameter("it goes with --resume", param_hint="--fork")
     checked = Job.load(job, overrides)
-    result = import_module("widestream.train").run(checked, resume=resume, fork=fork, overrides=overrides)
+    result = import_module("widestream.train").run(checked, resume=resume, fork=fork, overrides=overrides, job_file=job)
     if as_json:
         fields = ("step", "interrupted", "checkpoint_step", "summary")
         print_json({name: getattr(result, name, None) for name in fields})

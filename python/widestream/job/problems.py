@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ValidationError
 
 if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
-
     from widestream.job.values import Origin
 
 Location = tuple[str | int, ...]
@@ -85,7 +83,7 @@ def explain(error: ValidationError, model: type[BaseModel], origin: Origin) -> s
     return f"{origin.name}: {len(problems)} problems\n" + "\n".join(f"  {problem}" for problem in shown)
 
 
-def _problem(details: ErrorDetails, model: type[BaseModel], origin: Origin) -> str:
+def _problem(details: Any, model: type[BaseModel], origin: Origin) -> str:
     location = tuple(part for part in details["loc"] if part != "[key]")
     message = _message(details, model, location)
     # A rule that joins several keys begins its message with the path of the key to change, from its section.
@@ -98,7 +96,7 @@ def _problem(details: ErrorDetails, model: type[BaseModel], origin: Origin) -> s
     return f"{where}: {message}" if where else message
 
 
-def _message(details: ErrorDetails, model: type[BaseModel], location: Location) -> str:
+def _message(details: Any, model: type[BaseModel], location: Location) -> str:
     kind, context, found = details["type"], details.get("ctx") or {}, _show(details["input"])
     if kind == "extra_forbidden":
         owner = model_at(model, location[:-1])

@@ -62,11 +62,12 @@ class DataLoader:
         self._fork = fork
         self._job_json = json.dumps(resolved)
         self._host: Any = None
-        self._started = False
         self._closed = False
         self._open(state)
 
     def _open(self, state: dict[str, Any] | None) -> None:
+        self._opened_with = state
+        self._delivered = False
         if self._host is not None:
             self._host.stop()
         text = json.dumps(state) if state is not None else ""
@@ -104,6 +105,7 @@ class DataLoader:
                     self._report_stall(status, time.perf_counter() - begin)
                 if status["doing"].startswith("stopped"):
                     raise
+        self._delivered = True
         self.wait_seconds += time.perf_counter() - begin
         return None if batch is None else Batch(batch, self)
 
@@ -128,7 +130,8 @@ class DataLoader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from ``state``, whatever was delivered before."""
-        self._open(state)
+        if self._delivered or state != self._opened_with:
+            self._open(state)
 
     def skip(self, steps: int) -> int:
         """Plans, journals and does not deliver the next ``steps`` steps. Returns the first of them."""

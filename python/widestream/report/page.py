@@ -115,6 +115,8 @@ def _unigram(data: RunData) -> float | None:
 
 def _learning(data: RunData) -> str:
     steps = data.steps
+    if not steps:
+        return ""
     depths = max((len(step.mtp_losses) for step in steps), default=0)
     lines = [Line(curve("training, next token", steps, lambda s: s.loss), 1)]
     for depth in range(depths):
@@ -157,13 +159,14 @@ def _learning(data: RunData) -> str:
             title, line_chart([Line(found, 1)], label=f"{title} by step", form=form, zero=zero, size=(460, 190)), below
         )
         for title, found, form, zero, below in curves
+        if not found.empty
     )
     return f'<h2>Learning and speed</h2><div class="grid">{loss}{others}</div>'
 
 
 def _mixture(found: Mixture) -> str:
     if not found.sources:
-        return '<h2>Mixture</h2><p class="none">The log has no tokens by source.</p>'
+        return ""
     shown = found.sources[:MAX_SOURCES_SHOWN]
     has_wanted = any(source.wanted_share is not None for source in shown)
     colours = {source.name: 1 + i for i, source in enumerate(found.sources[:COLOURS])}
@@ -249,22 +252,26 @@ def _packing(data: RunData) -> str:
         'share of the pieces</li><li><svg class="k" viewBox="0 0 18 8" aria-hidden="true"><path class="l c2" d="M0 4H18"/>'
         "</svg>share of the tokens</li></ul>"
     )
-    told = ""
-    if lengths:
-        mean = sum(lengths) / len(lengths)
-        told = f"{len(lengths):,} pieces of {data.piece_lengths_of}, on average {plain(mean)} tokens, at most {max(lengths):,}."
-    return (
-        "<h2>Packing</h2><p>Documents are cut into pieces of at most one row and packed into rows; what stays empty is "
-        'padding.</p><div class="grid">'
-        + _figure(
+    figures = ""
+    if not padding.empty:
+        figures += _figure(
             "Padding",
             line_chart([Line(padding, 1)], label="Padding share by step", form=percent, zero=True, size=(460, 230)),
             "Share of a step's slots that hold no token.",
         )
-        + _figure(
-            "Length of pieces", (keys if bins else "") + histogram(bins, label="Lengths of pieces in tokens"), told
+    if bins:
+        mean = sum(lengths) / len(lengths)
+        figures += _figure(
+            "Length of pieces",
+            keys + histogram(bins, label="Lengths of pieces in tokens"),
+            f"{len(lengths):,} pieces of {data.piece_lengths_of}, on average {plain(mean)} tokens, at most "
+            f"{max(lengths):,}.",
         )
-        + "</div>"
+    if not figures:
+        return ""
+    return (
+        "<h2>Packing</h2><p>Documents are cut into pieces of at most one row and packed into rows; what stays empty is "
+        f'padding.</p><div class="grid">{figures}</div>'
     )
 
 

@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from widestream.train.generation import generate, load_model
     from widestream.train.metrics import read_metrics
     from widestream.train.protocol import Batch, Loader, Microbatch, ValidationMicrobatch
-    from widestream.train.trainer import Trainer, TrainResult, write_summary
+    from widestream.train.trainer import DivergedError, Trainer, TrainResult, write_summary
     from widestream.vwn.parameter_groups import param_groups
 
 _HOMES = {
     "Batch": "train.protocol",
     "CheckpointError": "train.checkpoint",
+    "DivergedError": "train.trainer",
     "Loader": "train.protocol",
     "Microbatch": "train.protocol",
     "TrainResult": "train.trainer",
@@ -28,6 +29,7 @@ _HOMES = {
     "load_checkpoint": "train.checkpoint",
     "load_latest": "train.checkpoint",
     "load_model": "train.generation",
+    "run": "train.run",
     "param_groups": "vwn.parameter_groups",
     "read_metrics": "train.metrics",
     "write_summary": "train.trainer",
@@ -36,6 +38,7 @@ _HOMES = {
 __all__ = [
     "Batch",
     "CheckpointError",
+    "DivergedError",
     "Loader",
     "Microbatch",
     "OptimizerConfig",
@@ -51,6 +54,7 @@ __all__ = [
     "load_model",
     "param_groups",
     "read_metrics",
+    "run",
     "write_summary",
 ]
 

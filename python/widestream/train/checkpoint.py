@@ -66,9 +66,7 @@ def list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
     """(step, path) of all checkpoint folders, oldest first; nothing is opened."""
     if not folder.is_dir():
         return []
-    found = [
-        (int(m[1]), path) for path in folder.iterdir() if (m := _NAME.match(path.name)) and path.is_dir()
-    ]
+    found = [(int(m[1]), path) for path in folder.iterdir() if (m := _NAME.match(path.name)) and path.is_dir()]
     return sorted(found)
 
 
@@ -210,9 +208,7 @@ def _read(path: Path) -> bytes:
 
 def _parse(path: Path, data: bytes) -> dict[str, Any]:
     if len(data) > _JSON_LIMIT_BYTES:
-        raise CheckpointError(
-            f"checkpoint file {path} has {len(data)} bytes; the limit is {_JSON_LIMIT_BYTES}"
-        )
+        raise CheckpointError(f"checkpoint file {path} has {len(data)} bytes; the limit is {_JSON_LIMIT_BYTES}")
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:

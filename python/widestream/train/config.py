@@ -27,8 +27,7 @@ class StrictModel(BaseModel):
                 continue
             near = difflib.get_close_matches(str(key), known, n=1)
             problems.append(
-                f"unknown key {key!r}; "
-                + (f"did you mean {near[0]!r}?" if near else f"valid: {', '.join(known)}")
+                f"unknown key {key!r}; " + (f"did you mean {near[0]!r}?" if near else f"valid: {', '.join(known)}")
             )
         if problems:
             raise ValueError("; ".join(problems))

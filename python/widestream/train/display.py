@@ -40,9 +40,7 @@ class MixtureTally:
         """(realised, wanted) share of all tokens by source name."""
         total = max(1, sum(self.realised.values()))
         names = sorted(set(self.realised) | set(self.wanted))
-        return {
-            name: (self.realised.get(name, 0) / total, self.wanted.get(name, 0.0) / total) for name in names
-        }
+        return {name: (self.realised.get(name, 0) / total, self.wanted.get(name, 0.0) / total) for name in names}
 
     def error(self) -> float | None:
         """Largest difference of the two shares; None where no weights were given."""
@@ -156,9 +154,7 @@ class LiveDisplay:
         filled = round(24 * progress.step / max(1, progress.steps))
         minutes, seconds = divmod(round(progress.seconds_left), 60)
         validation = f"{progress.validation.loss:.4f}" if progress.validation else "-"
-        baseline = (
-            f" (unigram {progress.validation.unigram_cross_entropy:.4f})" if progress.validation else ""
-        )
+        baseline = f" (unigram {progress.validation.unigram_cross_entropy:.4f})" if progress.validation else ""
         table.add_row(
             Text("=" * filled + "-" * (24 - filled), style="green"),
             f"step [bold]{progress.step}[/]/{progress.steps}",

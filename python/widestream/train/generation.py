@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from widestream.train.checkpoint import CheckpointError, check_tensors, load_checkpoint
+from widestream.vwn.attention import KeyValueCache
 from widestream.vwn.config import VWNConfig
 from widestream.vwn.model import VWNTransformer
 
@@ -24,9 +25,7 @@ def load_model(checkpoint: Path, device: str = "cpu") -> tuple[VWNTransformer, d
     try:
         model = VWNTransformer(VWNConfig.from_dict(loaded.meta["model"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"checkpoint {checkpoint}: its model settings are not valid: {error}"
-        ) from error
+        raise CheckpointError(f"checkpoint {checkpoint}: its model settings are not valid: {error}") from error
     parameters = dict(model.named_parameters())
     check_tensors(loaded.model, parameters, "model")
     with torch.no_grad():
@@ -58,7 +57,7 @@ def generate(
         top_p: sample among the smallest set of ids with at least this probability together.
         seed: of the sampling; the same arguments give the same ids on the same machine.
         stop_ids: ids that end the text; not yielded.
-        context_tokens: newest tokens that the model sees.
+        context_tokens: most tokens that the model sees; when full, it goes on from the newest half.
 
     Raises:
         ValueError: an argument is out of range.
@@ -97,14 +96,16 @@ def _sample(
 ) -> Iterator[int]:
     device = model.head.weight.device
     generator = torch.Generator().manual_seed(seed)
+    cache, new = KeyValueCache(), tokens[-context_tokens:]
     for _ in range(max_new_tokens):
-        context = torch.tensor([tokens[-context_tokens:]], device=device)
-        with torch.no_grad():
-            logits_V = model.logits(model(context, mtp=False).hidden[0][-1:])[0].float().cpu()
+        if cache.length + len(new) > context_tokens:
+            cache, new = KeyValueCache(), tokens[-(context_tokens // 2 + 1) :]
+        logits_V = model.decode(torch.tensor(new, device=device), cache).float().cpu()
         token = choose(logits_V, temperature, top_k, top_p, generator)
         if token in stop_ids:
             return
         tokens.append(token)
+        new = [token]
         yield token
 
 

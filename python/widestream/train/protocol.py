@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Microbatch(Protocol):
-    """Tensors of one forward and backward pass. `rows` layout: [B, S]; `thd`: [1, T].
+    """CPU tensors of one forward and backward pass. `rows` layout: [B, S]; `thd`: [1, T].
 
     Attributes:
         tokens: int64 ids.
@@ -80,6 +80,10 @@ class Loader(Protocol):
         """Moves to a saved position; called before iteration starts."""
         ...
 
+    def commit(self) -> None:
+        """Makes everything durable that a checkpoint of the present position relies on."""
+        ...
+
     def validation_batches(self) -> Sequence[ValidationMicrobatch]:
-        """The held-out documents, always the same microbatches."""
+        """The held-out documents, always the same microbatches, in memory of their own."""
         ...

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from widestream.errors import InvalidArgumentError
 from widestream.train.checkpoint import (
     Checkpoint,
     CheckpointError,
@@ -34,6 +35,10 @@ from widestream.vwn.parameter_groups import param_groups
 
 _RATE_HALF_LIFE_STEPS = 8
 _OPTIMIZER_SLOTS = ("step", "exp_avg", "exp_avg_sq")
+
+
+class DivergedError(InvalidArgumentError, FloatingPointError):
+    """A loss or gradient became infinite or not a number."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -141,7 +146,8 @@ class Trainer:
         """Trains to the last step, or until SIGINT or SIGTERM, which end it cleanly within two seconds.
 
         Raises:
-            FloatingPointError: a loss or gradient is not finite; the weights are those of the step before.
+            DivergedError: a loss or gradient is not finite; the weights are those of the step before.
+            InvalidArgumentError: the stream ended before the last step.
             Whatever the loader raises.
         """
         log = MetricsLog(self._run_dir / "metrics.jsonl", keep_steps=self._done)
@@ -178,7 +184,7 @@ class Trainer:
             batch = next(batches, None)
             waited = time.perf_counter() - began
             if batch is None:
-                raise RuntimeError(
+                raise InvalidArgumentError(
                     f"the stream ended after {self._done} of {self._training.steps} steps; lower "
                     "training.steps, or let the sources repeat"
                 )
@@ -194,6 +200,8 @@ class Trainer:
                 "seconds": seconds,
                 "wait_seconds": waited,
                 "tokens_by_source": dict(batch.tokens_by_source),
+                "wanted_by_source": dict(batch.wanted_by_source),
+                "slots": sum(mb.tokens.numel() for mb in batch.microbatches),
             }
             if self._due(self._training.validate_every):
                 validator = validator or Validator(self._loader.validation_batches(), self._config.mtp_depth)
@@ -228,16 +236,14 @@ class Trainer:
             if not target.counts[0]:
                 continue
             with self._autocast():
-                output = self.model(
-                    mb.tokens.to(self._device), mb.position_ids.to(self._device), mb.cu_seqlens
-                )
+                output = self.model(mb.tokens.to(self._device), mb.position_ids.to(self._device), mb.cu_seqlens)
                 sums = loss_sums(self.model, output, target.to(self._device), matmul_dtype=matmul)
-            step_loss(sums, counts, weight).backward()  # type: ignore[no-untyped-call]
+            step_loss(sums, counts, weight).backward()
             totals += torch.stack([total.detach() for total in sums]).double().cpu()
         losses = [float(total) / max(count, 1) for total, count in zip(totals, counts, strict=True)]
         gradient_norm = self._clip()
         if not all(map(_finite, (*losses, gradient_norm))):
-            raise FloatingPointError(
+            raise DivergedError(
                 f"step {batch.step}: loss {losses[0]}, gradient norm {gradient_norm}. The weights are those "
                 f"of step {self._done}; lower optimizer.learning_rate or raise warmup_steps, then "
                 f"`{self._resume_command}`"
@@ -336,17 +342,14 @@ class Trainer:
     def _report_stop(self) -> None:
         where = f"stopped by {self._stop.signal_name} after step {self._done} of {self._training.steps}"
         if self._checkpoint_step is None:
-            self._display.say(
-                f"{where}; no checkpoint yet: `{self._resume_command}` starts from the beginning"
-            )
+            self._display.say(f"{where}; no checkpoint yet: `{self._resume_command}` starts from the beginning")
         else:
-            self._display.say(
-                f"{where}; go on from step {self._checkpoint_step} with: {self._resume_command}"
-            )
+            self._display.say(f"{where}; go on from step {self._checkpoint_step} with: {self._resume_command}")
 
     # ---- state --------------------------------------------------------------------------------------------
 
     def _save(self) -> None:
+        self._loader.commit()
         optimizer: dict[str, Tensor] = {"rng/torch": torch.get_rng_state()}
         if self._device.type == "cuda":
             optimizer["rng/cuda"] = torch.cuda.get_rng_state(self._device)
@@ -393,9 +396,7 @@ class Trainer:
             )
         for section in ("optimizer", "training"):
             if checkpoint.meta.get(section) != self._meta[section]:
-                self._display.say(
-                    f"note: {section}: differs from the run so far; the new values hold from here on"
-                )
+                self._display.say(f"note: {section}: differs from the run so far; the new values hold from here on")
         check_tensors(checkpoint.model, self._parameters, "model")
         with torch.no_grad():
             for name, parameter in self._parameters.items():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from widestream.vwn.config import VWNConfig, slots_for_width
 
 if TYPE_CHECKING:
-    from widestream.vwn.attention import DocumentLayout, document_attention
+    from widestream.vwn.attention import DocumentLayout, KeyValueCache, document_attention
     from widestream.vwn.ghc import GHC, GHCMixer, initial_coefficients
     from widestream.vwn.model import MTPHead, VWNOutput, VWNTransformer
     from widestream.vwn.parameter_groups import param_groups
@@ -21,6 +21,7 @@ _HOMES = {
     "DocumentLayout": "attention",
     "GHC": "ghc",
     "GHCMixer": "ghc",
+    "KeyValueCache": "attention",
     "MTPHead": "model",
     "OverWidthEmbedding": "width",
     "Reduce": "width",
@@ -36,6 +37,7 @@ __all__ = [
     "GHC",
     "DocumentLayout",
     "GHCMixer",
+    "KeyValueCache",
     "MTPHead",
     "OverWidthEmbedding",
     "Reduce",

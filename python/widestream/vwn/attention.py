@@ -98,9 +98,7 @@ class DocumentLayout:
         )
         padded_starts = padded_lengths.cumsum(0) - padded_lengths
         # Offset of every token in its document, in the order of the sorted documents.
-        within = torch.arange(tokens) - (sorted_lengths.cumsum(0) - sorted_lengths).repeat_interleave(
-            sorted_lengths
-        )
+        within = torch.arange(tokens) - (sorted_lengths.cumsum(0) - sorted_lengths).repeat_interleave(sorted_lengths)
         source = starts[order].repeat_interleave(sorted_lengths) + within
         target = padded_starts.repeat_interleave(sorted_lengths) + within
         token_index_T = torch.empty(tokens, dtype=torch.int64).index_copy_(0, source, target)
@@ -196,6 +194,29 @@ def document_attention(q_THh: Tensor, k_TKh: Tensor, v_TKh: Tensor, layout: Docu
     return out_PC.view(tokens, heads, width)
 
 
+class KeyValueCache:
+    """Keys and values of one growing sequence, for decoding. D wide whatever the virtual width; not thread-safe.
+
+    Pass it to `VWNTransformer.decode`. `length` is the number of tokens held.
+    """
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._held: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+
+    def attend(self, layer: nn.Module, q_THh: Tensor, k_TKh: Tensor, v_TKh: Tensor) -> Tensor:
+        """Adds the new tokens; they attend to all before them and themselves. Returns [T, H, h]."""
+        if layer in self._held:
+            k_TKh, v_TKh = (torch.cat(pair) for pair in zip(self._held[layer], (k_TKh, v_TKh), strict=True))
+        self._held[layer] = (k_TKh, v_TKh)
+        new, total = q_THh.shape[0], k_TKh.shape[0]
+        mask = torch.ones(new, total, dtype=torch.bool, device=q_THh.device).tril(total - new)
+        q_HTh, k_KTh, v_KTh = (x.transpose(0, 1).unsqueeze(0) for x in (q_THh, k_TKh, v_TKh))
+        grouped = q_THh.shape[1] != k_TKh.shape[1]
+        out = functional.scaled_dot_product_attention(q_HTh, k_KTh, v_KTh, attn_mask=mask, enable_gqa=grouped)
+        return out.squeeze(0).transpose(0, 1)
+
+
 def rotary_table(position_ids_T: Tensor, head_width: int, theta: float) -> tuple[Tensor, Tensor]:
     """Cosines and sines of the rotary encoding, both [T, 1, h/2], float32; pairs are (i, i + h/2)."""
     exponent = torch.arange(0, head_width, 2, dtype=torch.float64, device=position_ids_T.device) / head_width
@@ -231,9 +252,12 @@ class Attention(nn.Module):
         rotated = apply_rotary(qkv[:, : self.heads + self.kv_heads], rotary)
         return rotated[:, : self.heads], rotated[:, self.heads :], qkv[:, self.heads + self.kv_heads :]
 
-    def forward(self, x_TD: Tensor, rotary: tuple[Tensor, Tensor], layout: DocumentLayout) -> Tensor:
+    def forward(self, x_TD: Tensor, rotary: tuple[Tensor, Tensor], context: DocumentLayout | KeyValueCache) -> Tensor:
         """The sub-layer's output without the residual."""
         q_THh, k_TKh, v_TKh = self.project(x_TD, rotary)
-        out_THh = document_attention(q_THh, k_TKh, v_TKh, layout)
+        if isinstance(context, KeyValueCache):
+            out_THh = context.attend(self, q_THh, k_TKh, v_TKh)
+        else:
+            out_THh = document_attention(q_THh, k_TKh, v_TKh, context)
         result: Tensor = self.out(out_THh.flatten(1))
         return result

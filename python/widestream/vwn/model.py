@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from widestream.vwn.attention import Attention, DocumentLayout, rotary_table
+from widestream.vwn.attention import Attention, DocumentLayout, KeyValueCache, rotary_table
 from widestream.vwn.config import VWNConfig
 from widestream.vwn.ghc import GHC
 from widestream.vwn.width import OverWidthEmbedding, Reduce, SegmentMix
@@ -58,9 +58,9 @@ class VWNLayer(nn.Module):
         self.attention = _connect(Attention(config), config)
         self.feed_forward = _connect(FeedForward(config), config)
 
-    def forward(self, h_Tnd: Tensor, rotary: tuple[Tensor, Tensor], layout: DocumentLayout) -> Tensor:
+    def forward(self, h_Tnd: Tensor, rotary: tuple[Tensor, Tensor], context: DocumentLayout | KeyValueCache) -> Tensor:
         """The next wide state."""
-        h_Tnd = self.attention(h_Tnd, rotary, layout)
+        h_Tnd = self.attention(h_Tnd, rotary, context)
         result: Tensor = self.feed_forward(h_Tnd)
         return result
 
@@ -198,6 +198,22 @@ class VWNTransformer(nn.Module):
             h_TW, out_TD = head(h_TW, _ahead(e_TW, layout.document_end, depth), rotary, layout, slots)
             hidden.append(out_TD)
         return VWNOutput(tuple(hidden), wide, layout.document_end)
+
+    @torch.no_grad()
+    def decode(self, tokens_T: Tensor, cache: KeyValueCache) -> Tensor:
+        """Next-token logits [V] after the tokens that the cache holds and these, which it takes in.
+
+        Args:
+            tokens_T: int64 ids, at least one.
+            cache: of this model and one sequence; empty at first.
+        """
+        position_T = torch.arange(tokens_T.numel(), device=tokens_T.device) + cache.length
+        rotary = rotary_table(position_T, self.config.head_width, self.config.rope_theta)
+        h_Tnd = self.embedding(tokens_T).view(tokens_T.numel(), self.config.n, -1)
+        for layer in self.layers:
+            h_Tnd = layer(h_Tnd, rotary, cache)
+        cache.length += tokens_T.numel()
+        return self.logits(self.exit(h_Tnd[-1:].flatten(1)))[0]
 
     def logits(self, hidden_TD: Tensor) -> Tensor:
         """Logits [T, V] of any of the hidden states."""
