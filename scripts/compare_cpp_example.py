@@ -30,7 +30,7 @@ def python_lines(job_file: Path, steps: int, run_dir: str) -> list[str]:
 def main(program: str, job_file: str, steps: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
         resolved = Path(folder) / "job.json"
-        lint = [sys.executable, "-m", "widestream", "lint", job_file, "--resolved"]
+        lint = [str(Path(sys.executable).with_name("widestream")), "lint", job_file, "--resolved"]
         resolved.write_bytes(subprocess.run(lint, check=True, stdout=subprocess.PIPE).stdout)
         done = subprocess.run([program, resolved, steps], check=True, stdout=subprocess.PIPE, text=True)
         expected = python_lines(Path(job_file), int(steps), str(Path(folder) / "run"))

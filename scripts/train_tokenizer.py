@@ -55,9 +55,7 @@ def train(data: Path, ids: int) -> Tokenizer:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=EXAMPLE / "data")
     parser.add_argument("--ids", type=int, default=4096, help="size of the vocabulary, at least 257")
     parser.add_argument("--out", type=Path, help="default: tokenizers/fixture_bpe_IDS.json of the example")
