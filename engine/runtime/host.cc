@@ -458,11 +458,17 @@ Result<std::string> Host::StateJson(std::optional<std::uint64_t> step) {
 
 Result<std::uint64_t> Host::Decide(Decision decision) {
   MutexLock control(control_mutex_);
+  {
+    MutexLock lock(mutex_);
+    decision.step = std::max(decision.step, delivered_step_);
+  }
+  // Before it is in the journal: there it would stop every later start of the run.
+  WS_RETURN_IF_ERROR(planner_->Check(decision));
   // Stop the driver, go back to the last delivered step, and begin again from there with the
   // decision in force.
   {
     MutexLock lock(mutex_);
-    if (!fault_.ok()) return fault_;
+    if (stopping_) return Status::Cancelled("the host was stopped");
     stopping_ = true;
     changed_.NotifyAll();
   }
@@ -478,9 +484,19 @@ Result<std::uint64_t> Host::Decide(Decision decision) {
     std::stable_sort(decisions_.begin(), decisions_.end(),
                      [](const Decision& a, const Decision& b) { return a.step < b.step; });
     stopping_ = ended_ = false;
+    // Of a step that was planned ahead without the decision: whether it had failed already is a
+    // matter of timing. If the reason is still there it is found again.
+    fault_ = Status::Ok();
   }
-  if (journal_) WS_RETURN_IF_ERROR(journal_->AppendDecision(decision));
-  WS_RETURN_IF_ERROR(StartLoaders(state_));
+  Status status = journal_ ? journal_->AppendDecision(decision) : Status::Ok();
+  if (status.ok()) status = StartLoaders(state_);
+  if (!status.ok()) {
+    // No driver runs, so Next must not wait for one.
+    MutexLock lock(mutex_);
+    fault_ = status;
+    doing_ = "stopped";
+    return status;
+  }
   driver_ = std::thread([this] { Run(); });
   return decision.step;
 }

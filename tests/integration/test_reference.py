@@ -332,7 +332,7 @@ def test_the_engine_agrees_after_edits_and_skips(case):
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-@settings(max_examples=5000, **COMMON)
+@settings(max_examples=3000, **COMMON)
 @given(decided_job_of())
 def test_the_engine_agrees_on_thousands_of_jobs(case):
     check(*case)
