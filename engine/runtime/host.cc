@@ -208,7 +208,9 @@ Result<StateDocument> Host::InitialDocument() {
 Status Host::OpenSources(const StateDocument& document) {
   for (std::size_t i = 0; i < job_.sources.size(); ++i) {
     Result<Manifest> manifest = BuildManifest(*fs_, job_.sources[i]);
-    if (!manifest.ok()) return manifest.status();
+    if (!manifest.ok()) {
+      return manifest.status().WithContext(StrCat("source '", job_.sources[i].name, "'"));
+    }
     WS_RETURN_IF_ERROR(CheckManifest(i, *manifest, document.state));
     SourceInfo info;
     info.name = job_.sources[i].name;
