@@ -7,6 +7,7 @@
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/formats/parquet.h"
@@ -107,8 +108,13 @@ Result<const ws_arrow_glue*> LoadArrowGlue() {
 Status FromGlueError(const ws_arrow_error& error) {
   const bool known = error.code >= static_cast<std::int32_t>(StatusCode::kInvalidArgument) &&
                      error.code <= static_cast<std::int32_t>(StatusCode::kInternal);
-  const std::string_view message(error.message, ::strnlen(error.message, sizeof(error.message)));
-  return {known ? static_cast<StatusCode>(error.code) : StatusCode::kInternal, std::string(message),
+  std::string message(error.message, ::strnlen(error.message, sizeof(error.message)));
+  // Arrow's messages may have several lines, ours have one.
+  while (!message.empty() && message.back() == '\n') message.pop_back();
+  for (std::size_t at = 0; (at = message.find('\n', at)) != std::string::npos;) {
+    message.replace(at, 1, "; ");
+  }
+  return {known ? static_cast<StatusCode>(error.code) : StatusCode::kInternal, std::move(message),
           error.error_number};
 }
 

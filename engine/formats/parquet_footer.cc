@@ -230,8 +230,9 @@ Result<std::uint64_t> CheckParquetFile(const RandomAccessFile& file) {
   constexpr std::uint64_t kTailBytes = 8;
   const std::uint64_t size = file.size_bytes();
   if (size < kHeadBytes + kTailBytes) {
-    return Status::DataCorruption("it has only " + std::to_string(size) +
-                                  " bytes, so it is no Parquet file (or it was cut short)");
+    return Status::DataCorruption(
+        "it has only " + std::to_string(size) +
+        " bytes, so it is no Parquet file, or it was cut short; restore or remove it");
   }
   char head[kHeadBytes];
   char tail[kTailBytes];

@@ -62,14 +62,17 @@ std::optional<std::uint64_t> BlockReader::records() const {
 Result<std::shared_ptr<ShardReader>> BlockReader::Open(std::uint32_t shard) {
   const ShardEntry& entry = manifest_.shards[shard];
   const std::string where = "source '" + source_.name + "'";
-  const Result<FileInfo> now = fs_->Stat(entry.path);
-  if (now.status().code() == StatusCode::kNotFound) {
+  // It may go at any moment: between two of the calls below, too.
+  const auto failed = [&](const Status& status) {
+    if (status.code() != StatusCode::kNotFound) return status.WithContext(where);
     return Status::NotFound(where + ": " + entry.path +
                             " is gone since the job began; put it back, or start a new run");
-  }
-  if (!now.ok()) return now.status().WithContext(where);
-  WS_ASSIGN_OR_RETURN(const Fingerprint fingerprint, ShardFingerprint(*fs_, entry.path));
-  if (now->size_bytes != entry.size_bytes || fingerprint.Hex() != entry.fingerprint) {
+  };
+  const Result<FileInfo> now = fs_->Stat(entry.path);
+  if (!now.ok()) return failed(now.status());
+  const Result<Fingerprint> fingerprint = ShardFingerprint(*fs_, entry.path);
+  if (!fingerprint.ok()) return failed(fingerprint.status());
+  if (now->size_bytes != entry.size_bytes || fingerprint->Hex() != entry.fingerprint) {
     return Status::DataCorruption(where + ": " + entry.path + " changed since the job began (" +
                                   std::to_string(entry.size_bytes) + " bytes then, " +
                                   std::to_string(now->size_bytes) +
@@ -80,7 +83,7 @@ Result<std::shared_ptr<ShardReader>> BlockReader::Open(std::uint32_t shard) {
   options.record_bytes = record_bytes_;
   Result<std::shared_ptr<ShardReader>> reader =
       OpenShard(fs_, manifest_.format, entry.path, options);
-  if (!reader.ok()) return reader.status().WithContext(where);
+  if (!reader.ok()) return failed(reader.status());
   return reader;
 }
 
