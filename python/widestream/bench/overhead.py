@@ -97,7 +97,7 @@ def measure(arguments: dict[str, Any]) -> dict[str, Any]:
         for batch in loader:
             delivered += int(batch.pieces["last"].sum())
     loader_seconds = time.perf_counter() - begin
-    texts = [json.loads(line)["text"] for line in Path(arguments["file"]).open()]
+    texts = [json.loads(line)["text"] for line in Path(arguments["file"]).read_text().splitlines()]
     encoder = core().Tokenizer.from_file(arguments["tokenizer"])
     begin = time.perf_counter()
     encoder.encode_batch(texts)
