@@ -239,6 +239,15 @@ TEST(Planner, AQuarantinedRecordIsPassed) {
   EXPECT_EQ(outcome.state.sources[0].corrupt, 1U);
 }
 
+TEST(Planner, EachEpochMustDeliverATokenOfItsOwn) {
+  Decision quarantine = Quarantine(0, 0);
+  quarantine.epoch = 1;
+  const Outcome outcome = PlanSteps(OneRow(5), {Records({5})}, 3, {quarantine});
+  EXPECT_EQ(outcome.status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(outcome.status.message().find("epoch 1"), std::string::npos)
+      << outcome.status.ToString();
+}
+
 TEST(Planner, AQuarantineRemovesTheOpenDocumentAndItsQueuedPiece) {
   // After step 0 the second piece of record 0 closes the step, and its third is open.
   const Outcome before = PlanSteps(OneRow(10), {Records({30, 10, 10})}, 1);
