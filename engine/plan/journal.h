@@ -94,7 +94,7 @@ class JournalReader {
 // Cuts off what follows the last whole record, as a crash leaves it. Returns what was cut (nullopt:
 // nothing). Refuses (DataCorruption) if whole records follow the damage, unless `even_if_records_
 // follow`. A journal without a whole first record becomes empty.
-Result<std::optional<JournalTear>> RepairJournal(std::shared_ptr<FileSystem> files,
+Result<std::optional<JournalTear>> RepairJournal(const std::shared_ptr<FileSystem>& files,
                                                  const std::string& path,
                                                  bool even_if_records_follow = false);
 
@@ -141,7 +141,7 @@ class JournalWriter {
                                                         const std::string& path,
                                                         const JournalIdentity& identity,
                                                         std::optional<std::uint64_t> fork);
-  Status Buffer(std::string record);
+  Status Buffer(const std::string& record);
   Status WriteNow(const std::string& record);
   Status Flush();
   Status AppendBytes(std::string_view bytes);
