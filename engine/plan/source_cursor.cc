@@ -21,6 +21,18 @@ SourceCursor::SourceCursor(const JobSpec& job, std::uint32_t source, SourceState
       batches_(batches),
       quarantined_(quarantined) {}
 
+namespace {
+
+// ": why" of a corrupt record, or nothing where the loader did not say.
+std::string ProblemOf(const MetadataBatch& batch, std::size_t record) {
+  for (const auto& [index, text] : batch.problems) {
+    if (index == record) return StrCat(": ", text);
+  }
+  return "";
+}
+
+}  // namespace
+
 std::string SourceCursor::Where(const MetadataBatch& batch, std::size_t record) const {
   return StrCat("source ", spec_.name, ", shard ", batch.shard[record], ", record ",
                 batch.record[record], " (epoch ", state_.epoch, ", position ", state_.position,
@@ -79,16 +91,17 @@ Result<SourceCursor::Place> SourceCursor::Locate() {
   return Place::kMissing;
 }
 
-Status SourceCursor::CountBad(const std::string& what) {
+Status SourceCursor::CountBad(const std::string& what, const std::string& problem) {
   ++state_.corrupt;
   if (!job_.errors.skip_bad_records) {
-    return Status::DataCorruption(what + " is bad; mend it, or set errors.bad_record to skip");
+    return Status::DataCorruption(what + " is bad" + problem +
+                                  "; mend it, or set errors.bad_record to skip");
   }
   const double limit = 10 + job_.errors.budget * static_cast<double>(state_.examined);
   if (static_cast<double>(state_.corrupt) > limit) {
     return Status::DataCorruption(StrCat(what, " is bad, the ", state_.corrupt, "th of ",
                                          state_.examined, " examined, and errors.budget allows ",
-                                         limit, "; mend the source or raise the budget"));
+                                         limit, problem, "; mend the source or raise the budget"));
   }
   return Status::Ok();
 }
@@ -113,7 +126,7 @@ Result<bool> SourceCursor::Examine(const MetadataBatch& batch, std::size_t recor
       return false;
     case RecordOutcome::kCorrupt:
     case RecordOutcome::kQuarantined:
-      WS_RETURN_IF_ERROR(CountBad(Where(batch, record)));
+      WS_RETURN_IF_ERROR(CountBad(Where(batch, record), ProblemOf(batch, record)));
       return false;
   }
   open_length_ = batch.tokens[record];
@@ -206,7 +219,8 @@ Status SourceCursor::Quarantine(const RecordPlace& place) {
     ++state_.position;
   }
   return CountBad(StrCat("source ", spec_.name, ", epoch ", place.first, ", position ",
-                         place.second, " (quarantined)"));
+                         place.second, " (quarantined)"),
+                  "");
 }
 
 RecordPlace SourceCursor::NextMissing() const {

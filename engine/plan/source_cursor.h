@@ -60,7 +60,7 @@ class SourceCursor {
   Status Check(std::size_t index) const;
   // Counts the record at the cursor; true if it is delivered and opens.
   Result<bool> Examine(const MetadataBatch& batch, std::size_t record);
-  Status CountBad(const std::string& what);
+  Status CountBad(const std::string& what, const std::string& problem);
   std::string Where(const MetadataBatch& batch, std::size_t record) const;
   bool IsLastEpoch(std::uint32_t epoch) const;
 

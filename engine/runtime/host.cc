@@ -485,7 +485,10 @@ Result<std::uint64_t> Host::Decide(Decision decision) {
   return decision.step;
 }
 
-Status Host::CommitJournal() { return journal_ ? journal_->Commit() : Status::Ok(); }
+Status Host::CommitJournal() {
+  MutexLock control(control_mutex_);
+  return journal_ ? journal_->Commit() : Status::Ok();
+}
 
 HostStatus Host::status() const {
   HostStatus out;
@@ -514,7 +517,7 @@ void Host::Stop() {
   if (slabs_) slabs_->Stop();
   for (const auto& loader : loaders_) loader->Stop();
   if (driver_.joinable()) driver_.join();
-  if (journal_) static_cast<void>(journal_->Commit());
+  journal_.reset();  // commits, and frees the run folder for another loader
   loaders_.clear();
 }
 

@@ -9,6 +9,8 @@
 namespace widestream {
 namespace {
 
+constexpr std::size_t kMaxProblemBytes = 512;
+
 // The largest hash that is held out is below fraction * 2^64 (docs/stream.md section 1).
 std::uint64_t HeldOutBelow(double fraction) {
   return fraction <= 0 ? 0
@@ -154,8 +156,9 @@ void SourceLoader::Transform(const RawBlock& raw, SampleBlock* out) const {
         static_cast<std::uint32_t>(std::min<std::size_t>(record.text.size(), UINT32_MAX));
     if (record.error >= 0) {
       metadata.outcome[i] = RecordOutcome::kCorrupt;
-      out->messages.emplace_back(
-          i, raw.block.errors[record.error] + " (at " + std::to_string(record.offset) + ")");
+      metadata.problems.emplace_back(
+          i, StrCat(reader_->manifest().shards[raw.shard].path, ", at ", record.offset, ": ",
+                    raw.block.errors[record.error].substr(0, kMaxProblemBytes)));
     } else if ((held_out_below_ > 0 && Xxh3_64(record.text) < held_out_below_) !=
                options_.deliver_held_out) {
       metadata.outcome[i] = RecordOutcome::kHeldOut;
@@ -254,21 +257,6 @@ Result<Ids> SourceLoader::IdsOf(std::uint32_t epoch, std::uint64_t position) {
   if (!block.ids16.empty()) ids.ids16 = block.ids16.data() + block.offsets[i];
   if (!block.ids32.empty()) ids.ids32 = block.ids32.data() + block.offsets[i];
   return ids;
-}
-
-std::string SourceLoader::MessageOf(std::uint32_t epoch, std::uint64_t position) {
-  MutexLock lock(mutex_);
-  const std::shared_ptr<Slot> slot = Find(epoch, position);
-  if (!slot || !slot->ready || slot->records == 0) return "";
-  const std::uint64_t index = position - slot->position;
-  for (const auto& [at, text] : slot->block->messages) {
-    if (at == index) {
-      return "source '" + options_.spec.name + "', " +
-             reader_->manifest().shards[slot->block->metadata.shard[index]].path + ", record " +
-             std::to_string(slot->block->metadata.record[index]) + ": " + text;
-    }
-  }
-  return "";
 }
 
 void SourceLoader::Release(std::uint32_t epoch, std::uint64_t position) {

@@ -60,8 +60,6 @@ class SourceLoader {
       const ReadRequest& request, std::chrono::steady_clock::time_point deadline);
   // The ids of a delivered record that Metadata has shown and Release has not passed.
   Result<Ids> IdsOf(std::uint32_t epoch, std::uint64_t position);
-  // Why the record is bad; empty if it is not known (any more).
-  std::string MessageOf(std::uint32_t epoch, std::uint64_t position);
   // No record before (epoch, position) will be asked for again.
   void Release(std::uint32_t epoch, std::uint64_t position);
   // Wakes all waiters with Cancelled and starts no more reads.

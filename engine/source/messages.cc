@@ -12,6 +12,7 @@ constexpr std::uint32_t kRequestMagic = WireMagic("WSRQ");
 constexpr std::uint32_t kMetadataMagic = WireMagic("WSMD");
 // More records than any block holds; a column's bytes bound it further before it is allocated.
 constexpr std::uint64_t kMaxRecords = std::uint64_t{1} << 28;
+constexpr std::uint64_t kMaxProblemBytes = 64U << 10;
 
 }  // namespace
 
@@ -61,6 +62,11 @@ std::string Encode(const MetadataBatch& batch) {
   writer.Column(batch.ids_hash);
   writer.Column(batch.shard);
   writer.Column(batch.record);
+  writer.U64(batch.problems.size());
+  for (const auto& [index, text] : batch.problems) {
+    writer.U32(index);
+    writer.Bytes(text);
+  }
   return writer.Take();
 }
 
@@ -92,6 +98,14 @@ Result<MetadataBatch> DecodeMetadataBatch(std::string_view bytes) {
   WS_ASSIGN_OR_RETURN(batch.ids_hash, reader.Column<std::uint64_t>(n));
   WS_ASSIGN_OR_RETURN(batch.shard, reader.Column<std::uint32_t>(n));
   WS_ASSIGN_OR_RETURN(batch.record, reader.Column<std::uint64_t>(n));
+  WS_ASSIGN_OR_RETURN(const std::uint64_t problems, reader.U64());
+  if (problems > n) return reader.Corrupt(StrCat(problems, " problems of ", n, " records"));
+  for (std::uint64_t i = 0; i < problems; ++i) {
+    WS_ASSIGN_OR_RETURN(const std::uint32_t index, reader.U32());
+    WS_ASSIGN_OR_RETURN(const auto text, reader.Bytes(kMaxProblemBytes));
+    if (index >= n) return reader.Corrupt(StrCat("problem of record ", index, " of ", n));
+    batch.problems.emplace_back(index, std::string(text));
+  }
   if (batch.tokens.size() != n || batch.bytes.size() != n || batch.ids_hash.size() != n ||
       batch.shard.size() != n || batch.record.size() != n) {
     return reader.Corrupt(StrCat("columns differ in length from the ", n, " outcomes"));

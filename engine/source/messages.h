@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/base/status.h"
@@ -65,6 +66,9 @@ struct MetadataBatch {
       ids_hash;  // xxh3-64 of the ids as little-endian uint32; 0 unless delivered
   std::vector<std::uint32_t> shard;   // index in the epoch's manifest
   std::vector<std::uint64_t> record;  // number inside the shard
+
+  // Why records are corrupt, for messages: (index in the columns, text), ascending.
+  std::vector<std::pair<std::uint32_t, std::string>> problems;
 
   std::size_t size() const { return outcome.size(); }
   friend bool operator==(const MetadataBatch&, const MetadataBatch&) = default;

@@ -20,8 +20,6 @@ struct SampleBlock {
   std::vector<std::uint64_t> offsets;
   std::vector<std::uint16_t> ids16;
   std::vector<std::uint32_t> ids32;
-  std::vector<std::pair<std::uint32_t, std::string>>
-      messages;             // why a record is bad: (index, text)
   std::uint64_t bytes = 0;  // held by this block
 };
 

@@ -255,9 +255,11 @@ TEST(SourceLoader, ABadRecordIsExaminedAndNamed) {
   const auto bad =
       std::find((*batch)->outcome.begin(), (*batch)->outcome.end(), RecordOutcome::kCorrupt);
   ASSERT_NE(bad, (*batch)->outcome.end());
-  const std::string message =
-      loader->MessageOf(0, static_cast<std::uint64_t>(bad - (*batch)->outcome.begin()));
-  EXPECT_NE(message.find("shard0.jsonl, record 1"), std::string::npos) << message;
+  ASSERT_EQ((*batch)->problems.size(), 1U);
+  EXPECT_EQ((*batch)->problems[0].first,
+            static_cast<std::uint32_t>(bad - (*batch)->outcome.begin()));
+  const std::string& message = (*batch)->problems[0].second;
+  EXPECT_NE(message.find("shard0.jsonl, at"), std::string::npos) << message;
 }
 
 TEST(Manifest, NamesWhatChanged) {

@@ -250,6 +250,9 @@ class Validation(Section):
     by: Literal["hash"] = Field(
         default="hash", description="By the hash of the text: equal texts fall on the same side."
     )
+    tokens: StepTokens = Field(
+        default=65_536, description="Held-out tokens that a validation looks at, the first in the order of the stream."
+    )
 
     @field_validator("fraction")
     @classmethod

@@ -184,13 +184,13 @@ class DataLoader:
         text: bytes = self._host.decode(np.ascontiguousarray(ids, dtype=np.int64))
         return text
 
-    def validation_batches(self, tokens: int = 65_536) -> list[Microbatch]:
-        """The first ``tokens`` held-out tokens of the job, mixed like its first stage: the same list at every call.
+    def validation_batches(self) -> list[Microbatch]:
+        """The first ``validation.tokens`` held-out tokens, mixed like the job's first stage: always the same list.
 
         In memory of their own. ``bytes`` of each is the size of the text of its supervised tokens, in which tokens that
         the job appends to texts count nothing.
         """
-        if self.job.validation is None or self.job.validation.fraction <= 0:
+        if self.job.validation.fraction <= 0:
             return []
         out: list[Microbatch] = []
         seen = 0
@@ -203,7 +203,7 @@ class DataLoader:
                     microbatch.bytes = len(self.decode(targets[~np.isin(targets, appended)]))
                     out.append(microbatch)
                 seen += batch.real_tokens
-                if seen >= tokens:
+                if seen >= self.job.validation.tokens:
                     break
         return out
 

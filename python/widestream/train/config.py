@@ -37,7 +37,7 @@ class StrictModel(BaseModel):
 class TrainModelConfig(StrictModel):
     """`model:` of a job file: a `VWNConfig` without the vocabulary, which the tokenizer gives.
 
-    Zero for `kv_heads`, `ffn_width`, `m` and `n` means the derived default; `VWNConfig` explains every field.
+    Zero for `kv_heads`, `ffn_width`, `m`, `n` and `init_std` means the derived default; `VWNConfig` explains every field.
     """
 
     d_model: int = Field(128, ge=1)
@@ -57,8 +57,8 @@ class TrainModelConfig(StrictModel):
     dyn_scale_init: float = 1.0
     mtp_depth: int = 1
     mtp_loss_weight: float = 0.3
-    embedding_init_std: float = 0.02
-    init_std: float = 0.02
+    embedding_init_std: float = 0.3
+    init_std: float = 0.0
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-6
     tie_embeddings: bool = False

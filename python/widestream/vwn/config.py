@@ -24,8 +24,7 @@ class VWNConfig:
     The backbone width `d_model` (D) is cut into `m` segments of d = D/m numbers; the wide state has `n` slots
     of d numbers, so the virtual width factor is r = n/m. A sub-layer still computes on D numbers.
 
-    Zero means "derived" for `m`, `n`, `kv_heads` and `ffn_width`; after construction they hold the derived
-    values.
+    Zero means "derived" for `m`, `n`, `kv_heads`, `ffn_width` and `init_std`, which then hold the derived values.
 
     Attributes:
         vocabulary_size: number of token ids.
@@ -50,9 +49,10 @@ class VWNConfig:
         dyn_scale_init: initial value of the dynamic scales S.
         mtp_depth: extra tokens predicted at each position, 0 to 3.
         mtp_loss_weight: weight of the multi-token losses; each depth gets weight / mtp_depth.
-        embedding_init_std: standard deviation of the embedding table. It matters as much as r in small
-            models.
-        init_std: standard deviation of the backbone matrices; output projections get 1/sqrt(2 layers) of it.
+        embedding_init_std: standard deviation of the embedding table. It and `init_std` matter as much as r in
+            small models: 0.02 for both cost a model of D = 64 0.6 nats after 300 steps of 1,024 tokens.
+        init_std: standard deviation of the backbone matrices and the LM head; output projections get
+            1/sqrt(2 layers) of it. Default: sqrt(2 / 5D), 0.056 at D = 128 and 0.014 at D = 2048.
         rope_theta: base of the rotary position encoding.
         norm_eps: epsilon of every RMSNorm.
         tie_embeddings: the LM head is the embedding table; needs a table of D columns.
@@ -79,8 +79,8 @@ class VWNConfig:
     dyn_scale_init: float = 1.0
     mtp_depth: int = 0
     mtp_loss_weight: float = 0.3
-    embedding_init_std: float = 0.02
-    init_std: float = 0.02
+    embedding_init_std: float = 0.3
+    init_std: float = 0.0
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-6
     tie_embeddings: bool = False
@@ -96,10 +96,11 @@ class VWNConfig:
         self._check_options()
 
     def _derive(self) -> None:
-        derived = {
+        derived: dict[str, float] = {
             "kv_heads": self.heads,
             "ffn_width": -(-8 * self.d_model // (3 * _FFN_MULTIPLE)) * _FFN_MULTIPLE,
             "m": 1 if self.plain else 2,
+            "init_std": math.sqrt(2 / (5 * max(1, self.d_model))),
         }
         for name, value in derived.items():
             if getattr(self, name) == 0:
