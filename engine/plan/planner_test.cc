@@ -239,6 +239,16 @@ TEST(Planner, AQuarantinedRecordIsPassed) {
   EXPECT_EQ(outcome.state.sources[0].corrupt, 1U);
 }
 
+TEST(Planner, AQuarantineEndsTheSampleThatIsPartlyDrawn) {
+  JobSpec job = OneRow(10);
+  job.mixture.unit = MixtureUnit::kSamples;
+  ASSERT_EQ(PlanSteps(job, {Records({35, 10, 10})}, 1).state.open_source, 0);
+  const Outcome outcome = PlanSteps(job, {Records({35, 10, 10})}, 2, {Quarantine(1, 0)});
+  ASSERT_EQ(outcome.plans.size(), 2U);
+  EXPECT_EQ(outcome.plans[1].pieces[0].position, 1U);
+  EXPECT_EQ(outcome.plans[1].pieces[0].draw, 1U);
+}
+
 TEST(Planner, EachEpochMustDeliverATokenOfItsOwn) {
   Decision quarantine = Quarantine(0, 0);
   quarantine.epoch = 1;
