@@ -364,7 +364,7 @@ Status Host::Deliver(Planned planned, const std::vector<Decision>& decisions) {
     SetDoing(StrCat("building step ", plan->step));
     const IdsProvider ids = [this](std::uint32_t source, std::uint32_t epoch,
                                    std::uint64_t position) {
-      return loaders_[source]->IdsOf(epoch, position);
+      return loaders_[source]->IdsOf(epoch, position, After(job_.limits.read_deadline_seconds));
     };
     const PieceNamer name = [this](const Piece& piece) {
       return StrCat("source '", source_info_[piece.source].name, "', ",
