@@ -81,7 +81,8 @@ class ParquetUnitReader final : public UnitReader {
       if (shard_->glue().read(reader_, end - position_, &texts, &count, &error) != 0) {
         failure_ = FromGlueError(error).WithContext("'" + shard_->path() + "', column " +
                                                     QuoteName(options_.text) + ", record " +
-                                                    std::to_string(first_record_ + position_));
+                                                    std::to_string(first_record_ + position_) +
+                                                    ": the page cannot be read; restore the file");
         return failure_;
       }
       for (std::uint64_t i = 0; i < count; ++i) Add(texts[i], &arena, block);
@@ -227,7 +228,8 @@ class ParquetShardReader final : public ShardReader {
     }
     const std::string nearest = NearestName(options_.text, names);
     if (!nearest.empty()) message += "; did you mean " + QuoteName(nearest) + "?";
-    return Status::InvalidArgument(message + Columns());
+    return Status::InvalidArgument(message + Columns() +
+                                   "; set the source's `text` to one of them");
   }
   std::string Columns() const {
     std::string list = " (columns: ";

@@ -92,8 +92,9 @@ class JournalReader {
 };
 
 // Cuts off what follows the last whole record, as a crash leaves it. Returns what was cut (nullopt:
-// nothing). Refuses (DataCorruption) if whole records follow the damage, unless `even_if_records_
-// follow`. A journal without a whole first record becomes empty.
+// nothing). Refuses (DataCorruption) if records follow the damage that no crash leaves there (the
+// next one is whole, or a later one of a kind that is synced), unless `even_if_records_follow`; and
+// always if the file is no journal. One whose header was cut short becomes empty.
 Result<std::optional<JournalTear>> RepairJournal(const std::shared_ptr<FileSystem>& files,
                                                  const std::string& path,
                                                  bool even_if_records_follow = false);

@@ -263,6 +263,54 @@ Status Apply(const Record& record, JournalContents& contents) {
   return reader.Corrupt("unknown type");
 }
 
+namespace {
+
+// Repairing cuts off what a crash left of a journal; another file must not be emptied by it.
+Status CheckIsJournal(const RandomAccessFile& file) {
+  const std::string begin = Frame(RecordType::kHeader, HeaderPayload(JournalIdentity()));
+  std::string head(kFrameBytes + sizeof(std::uint32_t), '\0');
+  WS_ASSIGN_OR_RETURN(const std::size_t got, file.ReadAt(0, head.size(), head.data()));
+  for (std::size_t i = 0; i < got; ++i) {
+    const bool fixed = (i >= 4 && i < 8) || i >= kFrameBytes;  // type, zeros, magic
+    if (fixed && head[i] != begin[i]) {
+      return Status::DataCorruption(StrCat(file.path(),
+                                           " is no journal, or its first bytes are damaged (byte ",
+                                           i, "); move it away, or use another run_dir"));
+    }
+  }
+  return Status::Ok();
+}
+
+// Whether behind damage at `offset` there is a whole record before which everything was synced: no
+// crash leaves that. For the header that is every record, else those that are synced themselves.
+Result<bool> SyncedRecordFollows(const RandomAccessFile& file, std::uint64_t offset) {
+  constexpr std::uint64_t kChunkBytes = 1U << 20;
+  // Damage that looks like the beginnings of many long records is no crash's either.
+  std::uint64_t may_read_bytes = 256U << 20;
+  const std::uint64_t size = file.size_bytes();
+  std::string chunk;
+  for (std::uint64_t at = offset + 1; at + kFrameBytes <= size; at += kChunkBytes) {
+    chunk.resize(std::min(kChunkBytes + kFrameBytes, size - at));
+    WS_ASSIGN_OR_RETURN(const std::size_t got, file.ReadAt(at, chunk.size(), chunk.data()));
+    for (std::size_t i = 0; i < kChunkBytes && i + kFrameBytes <= got; ++i) {
+      const auto type = static_cast<RecordType>(chunk[i + 4]);
+      const bool synced = type == RecordType::kDecision || type == RecordType::kManifest ||
+                          type == RecordType::kFork ||
+                          (offset == 0 && (type == RecordType::kStep || type == RecordType::kNote));
+      if (!synced || chunk[i + 5] != 0 || chunk[i + 6] != 0 || chunk[i + 7] != 0) continue;
+      WS_ASSIGN_OR_RETURN(const std::uint32_t length,
+                          WireReader(std::string_view(chunk).substr(i, 4), "journal frame").U32());
+      if (length > size - (at + i) - kFrameBytes) continue;
+      if (length > may_read_bytes) return true;
+      may_read_bytes -= length;
+      if (ReadRecord(file, at + i).ok()) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
 Result<JournalContents> Scan(const RandomAccessFile& file) {
   JournalContents contents;
   const std::uint64_t size = file.size_bytes();
@@ -270,6 +318,7 @@ Result<JournalContents> Scan(const RandomAccessFile& file) {
     const std::uint64_t offset = contents.valid_bytes;
     auto record = ReadRecord(file, offset);
     Status status = record.status();
+    if (offset == 0) WS_RETURN_IF_ERROR(CheckIsJournal(file));
     if (status.ok() && (offset == 0) != (record->type == RecordType::kHeader)) {
       status = Status::DataCorruption(StrCat("journal ", file.path(), ", byte ", offset,
                                              ": the header is not the first record"));
@@ -291,6 +340,9 @@ Result<JournalContents> Scan(const RandomAccessFile& file) {
       WS_ASSIGN_OR_RETURN(const std::uint32_t length, WireReader(head, "journal frame").U32());
       const std::uint64_t next = offset + kFrameBytes + length;
       tear.records_follow = next < size && ReadRecord(file, next).ok();
+    }
+    if (!tear.records_follow) {
+      WS_ASSIGN_OR_RETURN(tear.records_follow, SyncedRecordFollows(file, offset));
     }
     contents.tear = std::move(tear);
     break;

@@ -276,6 +276,31 @@ TEST_F(JournalTest, AFailedSyncStopsTheWriter) {
   EXPECT_FALSE(writer->Commit().ok());
 }
 
+TEST_F(JournalTest, DamageOfALengthBeforeASyncedRecordIsNotCutUnasked) {
+  {
+    auto writer = OpenWriter();
+    for (std::uint64_t s = 0; s < 3; ++s) ASSERT_TRUE(writer->AppendStep(MakeStep(s)).ok());
+    ASSERT_TRUE(writer->AppendDecision(Skip(3)).ok());
+    ASSERT_TRUE(writer->Close().ok());
+  }
+  const std::string whole = Bytes();
+  const std::uint64_t second = OpenReader()->contents().steps[1].offset_bytes;
+  for (const std::size_t at : {std::size_t{0}, std::size_t{2}, second, second + 2}) {
+    std::string bad = whole;
+    bad[at] = static_cast<char>(bad[at] ^ 0x10);
+    folder_.Write("journal", bad);
+    EXPECT_EQ(RepairJournal(files_, path_).status().code(), StatusCode::kDataCorruption) << at;
+    EXPECT_EQ(Bytes(), bad);
+  }
+}
+
+TEST_F(JournalTest, AnotherFileIsNotEmptied) {
+  const std::string text = "a file that somebody keeps under this name\n";
+  folder_.Write("journal", text);
+  EXPECT_EQ(RepairJournal(files_, path_).status().code(), StatusCode::kDataCorruption);
+  EXPECT_EQ(Bytes(), text);
+}
+
 TEST_F(JournalTest, DecisionsSurviveACrashAtOnceAndStepsFromTheirCommit) {
   auto faulty = std::make_shared<FaultyFileSystem>(LocalFileSystem(), std::vector<Fault>());
   files_ = faulty;

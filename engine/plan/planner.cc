@@ -29,6 +29,11 @@ class PlannerImpl final : public Planner {
     return outcome;
   }
 
+  Status Check(const Decision& decision) const override {
+    if (decision.kind != Decision::Kind::kEdit) return Status::Ok();
+    return CheckEdit(setup_, decision);
+  }
+
   std::vector<std::uint64_t> Weights(const PlannerState& state,
                                      std::span<const Decision> decisions) const override {
     if (state.sources.size() != setup_.names.size()) return {};

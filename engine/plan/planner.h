@@ -105,6 +105,9 @@ class Planner {
   using Outcome = std::variant<Planned, Need, EndOfStream>;
   virtual Result<Outcome> Plan(const PlannerState& state, const Metadata& metadata,
                                std::span<const Decision> decisions) const = 0;
+  // Whether the decision can be carried out, as far as that is known before its step:
+  // InvalidArgument says what is wrong with an edit's mixture.
+  virtual Status Check(const Decision& decision) const = 0;
   // Integer weights out of 2^32 in force for the next draw (for reports).
   virtual std::vector<std::uint64_t> Weights(const PlannerState& state,
                                              std::span<const Decision> decisions) const = 0;

@@ -78,6 +78,10 @@ MixtureCursor::Position PositionOf(const PlannerState& state) {
   return position;
 }
 
+Status CheckEdit(const PlannerSetup& setup, const Decision& edit) {
+  return ResolveEdit(setup, &edit).status();
+}
+
 Result<MixtureInForce> FindMixture(const PlannerSetup& setup, const PlannerState& state,
                                    std::span<const Decision> decisions) {
   const Decision* before = nullptr;  // the last edit of an earlier step

@@ -41,6 +41,9 @@ struct MixtureInForce {
 // The mixture's part of a state, as its cursor wants it.
 MixtureCursor::Position PositionOf(const PlannerState& state);
 
+// InvalidArgument if the mixture of an edit cannot replace the job's.
+Status CheckEdit(const PlannerSetup& setup, const Decision& edit);
+
 // InvalidArgument if an edit cannot be parsed, or the decisions do not belong to the state.
 Result<MixtureInForce> FindMixture(const PlannerSetup& setup, const PlannerState& state,
                                    std::span<const Decision> decisions);

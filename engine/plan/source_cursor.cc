@@ -39,6 +39,13 @@ std::string SourceCursor::Where(const MetadataBatch& batch, std::size_t record) 
                 ")");
 }
 
+std::string SourceCursor::HeldProblem() const {
+  for (const auto& batch : batches_.first(std::min(index_ + 1, batches_.size()))) {
+    if (!batch->problems.empty()) return StrCat(", such as ", batch->problems.front().second);
+  }
+  return "";
+}
+
 bool SourceCursor::IsLastEpoch(std::uint32_t epoch) const {
   return spec_.max_epochs && std::uint64_t{epoch} + 1 >= *spec_.max_epochs;
 }
@@ -162,7 +169,8 @@ Result<SourceCursor::Found> SourceCursor::Find() {
             StrCat("source ", spec_.name, ": epoch ", state_.epoch, " has ", state_.position,
                    " records and delivered no token (in all: ", state_.examined, " examined, ",
                    state_.held_out, " held out, ", state_.rejected, " filtered or dropped, ",
-                   state_.corrupt, " bad); remove the source or mend its files or filters"));
+                   state_.corrupt, " bad", HeldProblem(),
+                   "); remove the source or mend its files or filters"));
       }
       if (IsLastEpoch(state_.epoch)) return Found::kExhausted;
       ++state_.epoch;

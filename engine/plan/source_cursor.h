@@ -62,6 +62,8 @@ class SourceCursor {
   Result<bool> Examine(const MetadataBatch& batch, std::size_t record);
   Status CountBad(const std::string& what, const std::string& problem);
   std::string Where(const MetadataBatch& batch, std::size_t record) const;
+  // ", such as ...": why the first bad record of those held is bad, or nothing if none is.
+  std::string HeldProblem() const;
   bool IsLastEpoch(std::uint32_t epoch) const;
 
   const JobSpec& job_;

@@ -30,6 +30,14 @@ std::uint64_t StepBytes(const BatchSpec& batch) {
   return tokens * (kBytesPerToken + 8) + (64U << 10);
 }
 
+// After those of the same step: the later one wins.
+void InsertByStep(Decision decision, std::vector<Decision>* decisions) {
+  const auto after =
+      std::upper_bound(decisions->begin(), decisions->end(), decision,
+                       [](const Decision& a, const Decision& b) { return a.step < b.step; });
+  decisions->insert(after, std::move(decision));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Host>> Host::Make(JobSpec job, HostOptions options) {
@@ -121,7 +129,7 @@ Status Host::Open() {
     for (Decision& decision : journal_->DecisionsFrom(document.state.step)) {
       if (std::find(document.decisions.begin(), document.decisions.end(), decision) ==
           document.decisions.end()) {
-        document.decisions.push_back(std::move(decision));
+        InsertByStep(std::move(decision), &document.decisions);
       }
     }
     for (const auto& manifest : manifests_) {
@@ -184,7 +192,7 @@ Result<StateDocument> Host::InitialDocument() {
     Decision edit;
     edit.step = document.state.step;
     edit.mixture_json = MixtureToJson(job_);
-    document.decisions.push_back(std::move(edit));
+    InsertByStep(std::move(edit), &document.decisions);
   }
   if (order) {
     // Positions have another meaning now: each source begins its next epoch, and what was carried
@@ -208,7 +216,9 @@ Result<StateDocument> Host::InitialDocument() {
 Status Host::OpenSources(const StateDocument& document) {
   for (std::size_t i = 0; i < job_.sources.size(); ++i) {
     Result<Manifest> manifest = BuildManifest(*fs_, job_.sources[i]);
-    if (!manifest.ok()) return manifest.status();
+    if (!manifest.ok()) {
+      return manifest.status().WithContext(StrCat("source '", job_.sources[i].name, "'"));
+    }
     WS_RETURN_IF_ERROR(CheckManifest(i, *manifest, document.state));
     SourceInfo info;
     info.name = job_.sources[i].name;
@@ -458,11 +468,17 @@ Result<std::string> Host::StateJson(std::optional<std::uint64_t> step) {
 
 Result<std::uint64_t> Host::Decide(Decision decision) {
   MutexLock control(control_mutex_);
+  {
+    MutexLock lock(mutex_);
+    decision.step = std::max(decision.step, delivered_step_);
+  }
+  // Before it is in the journal: there it would stop every later start of the run.
+  WS_RETURN_IF_ERROR(planner_->Check(decision));
   // Stop the driver, go back to the last delivered step, and begin again from there with the
   // decision in force.
   {
     MutexLock lock(mutex_);
-    if (!fault_.ok()) return fault_;
+    if (stopping_) return Status::Cancelled("the host was stopped");
     stopping_ = true;
     changed_.NotifyAll();
   }
@@ -474,13 +490,21 @@ Result<std::uint64_t> Host::Decide(Decision decision) {
     retained_.erase(retained_.upper_bound(delivered_step_), retained_.end());
     state_ = retained_.at(delivered_step_);
     decision.step = std::max(decision.step, delivered_step_);
-    decisions_.push_back(decision);
-    std::stable_sort(decisions_.begin(), decisions_.end(),
-                     [](const Decision& a, const Decision& b) { return a.step < b.step; });
+    InsertByStep(decision, &decisions_);
     stopping_ = ended_ = false;
+    // Of a step that was planned ahead without the decision: whether it had failed already is a
+    // matter of timing. If the reason is still there it is found again.
+    fault_ = Status::Ok();
   }
-  if (journal_) WS_RETURN_IF_ERROR(journal_->AppendDecision(decision));
-  WS_RETURN_IF_ERROR(StartLoaders(state_));
+  Status status = journal_ ? journal_->AppendDecision(decision) : Status::Ok();
+  if (status.ok()) status = StartLoaders(state_);
+  if (!status.ok()) {
+    // No driver runs, so Next must not wait for one.
+    MutexLock lock(mutex_);
+    fault_ = status;
+    doing_ = "stopped";
+    return status;
+  }
   driver_ = std::thread([this] { Run(); });
   return decision.step;
 }

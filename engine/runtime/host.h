@@ -65,7 +65,7 @@ struct SourceInfo {
 };
 
 // Thread-safe. The destructor stops all threads. Errors of the pipeline are returned by every later
-// Next.
+// Next, until a decision lets the stream be planned again.
 class Host {
  public:
   // Opens tokenizer and sources, checks the state against them, opens the journal, and begins to
@@ -79,8 +79,9 @@ class Host {
   // The state after the last batch that Next returned, or before step `step` if it is retained (the
   // last 64 delivered steps and those in flight).
   Result<std::string> StateJson(std::optional<std::uint64_t> step = std::nullopt);
-  // A decision that takes effect at the first step not yet delivered; plans past it are thrown
-  // away. Returns that step.
+  // A decision that takes effect at the first step not yet delivered, or later if it says so; plans
+  // past it are thrown away, errors of planning ahead too. Returns that step. A decision that
+  // cannot be carried out is refused and changes nothing.
   Result<std::uint64_t> Decide(Decision decision);
   // Makes the journal durable up to the last delivered step.
   Status CommitJournal();

@@ -212,6 +212,51 @@ TEST(Host, SkippedStepsAreNotDeliveredAndTheRestIsTheSame) {
   EXPECT_EQ(Take(host.get(), 12), std::vector<std::string>(reference.begin() + 8, reference.end()));
 }
 
+TEST(Host, AnEditThatCannotBeCarriedOutIsRefusedAndNotInTheJournal) {
+  Case c;
+  c.job.run_dir = c.folder.path() + "/run";
+  const std::vector<std::string> reference = Take(Make(c.job).get(), 6);
+  {
+    auto host = Make(c.job);
+    Take(host.get(), 2);
+    Decision edit;
+    edit.mixture_json = R"({"unit": "tokens", "stages": [{"weights": {"c": 1}}]})";
+    const auto refused = host->Decide(edit);
+    EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(refused.status().message().find("\"c\""), std::string::npos);
+    EXPECT_EQ(Take(host.get(), 2),
+              std::vector<std::string>(reference.begin() + 2, reference.begin() + 4));
+  }
+  EXPECT_EQ(Take(Make(c.job).get(), 6), reference) << "the run can be started again";
+}
+
+TEST(Host, AnEditComesBeforeTheErrorOfAStepThatWasPlannedAhead) {
+  Case c;
+  c.job.sources[0].max_epochs = 1;
+  c.job.sources[0].on_exhausted = ExhaustedPolicy::kError;
+  c.job.lookahead_steps = 64;
+  auto host = Make(c.job);
+  Take(host.get(), 1);
+  while (host->status().doing != "stopped") std::this_thread::yield();
+  Decision edit;
+  edit.mixture_json = R"({"unit": "tokens", "stages": [{"weights": {"b": 1}}]})";
+  const auto step = host->Decide(edit);
+  ASSERT_TRUE(step.ok()) << step.status().ToString();
+  EXPECT_EQ(*step, 1U);
+  EXPECT_EQ(Take(host.get(), 80).size(), 80U) << "source a is drawn no more";
+}
+
+TEST(Host, AStoppedHostTakesNoDecision) {
+  Case c;
+  auto host = Make(c.job);
+  Take(host.get(), 1);
+  host->Stop();
+  Decision skip;
+  skip.kind = Decision::Kind::kSkip;
+  skip.steps = 1;
+  EXPECT_EQ(host->Decide(skip).status().code(), StatusCode::kCancelled);
+}
+
 TEST(Host, TheJournalIsReplayedAndAForkDropsLaterDecisions) {
   Case c;
   c.job.run_dir = c.folder.path() + "/run";

@@ -67,8 +67,7 @@ Result<Manifest> BuildManifest(FileSystem& fs, const SourceSpec& source) {
         return found.status();
       }
       if (format && *format != *found) {
-        return Status::InvalidArgument("source '" + source.name + "': " + format_path + " and " +
-                                       file.path +
+        return Status::InvalidArgument(format_path + " and " + file.path +
                                        " have different formats; make two sources of them");
       }
       format = *found;
@@ -78,7 +77,7 @@ Result<Manifest> BuildManifest(FileSystem& fs, const SourceSpec& source) {
   }
   if (!format) {
     return Status::NotFound(
-        "source '" + source.name + "': no file of a known format in " +
+        "no file of a known format in " +
         (source.paths.empty() ? std::string("(no path)") : source.paths.front()) +
         "; give a glob that matches data files or set `format`");
   }

@@ -63,6 +63,10 @@ Result<std::shared_ptr<ShardReader>> BlockReader::Open(std::uint32_t shard) {
   const ShardEntry& entry = manifest_.shards[shard];
   const std::string where = "source '" + source_.name + "'";
   const Result<FileInfo> now = fs_->Stat(entry.path);
+  if (now.status().code() == StatusCode::kNotFound) {
+    return Status::NotFound(where + ": " + entry.path +
+                            " is gone since the job began; put it back, or start a new run");
+  }
   if (!now.ok()) return now.status().WithContext(where);
   WS_ASSIGN_OR_RETURN(const Fingerprint fingerprint, ShardFingerprint(*fs_, entry.path));
   if (now->size_bytes != entry.size_bytes || fingerprint.Hex() != entry.fingerprint) {
