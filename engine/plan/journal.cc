@@ -48,9 +48,9 @@ Result<std::unique_ptr<JournalReader>> JournalReader::Open(std::shared_ptr<FileS
   std::unique_ptr<JournalReader> reader(new JournalReader(std::move(files), std::move(file)));
   WS_ASSIGN_OR_RETURN(reader->contents_, journal_format::Scan(*reader->file_));
   if (reader->contents_.valid_bytes == 0) {
-    return reader->contents_.tear
-               ? Torn(path, *reader->contents_.tear)
-               : Status::DataCorruption(StrCat("journal ", path, " is empty; it has no header"));
+    const std::optional<JournalTear>& tear = reader->contents_.tear;
+    if (tear) return Torn(path, *tear);
+    return Status::DataCorruption(StrCat("journal ", path, " is empty; it has no header"));
   }
   return reader;
 }
@@ -80,7 +80,7 @@ Result<JournalManifest> JournalReader::ReadManifest(std::uint32_t source,
   return journal_format::ParseManifest(record.payload);
 }
 
-Result<std::optional<JournalTear>> RepairJournal(std::shared_ptr<FileSystem> files,
+Result<std::optional<JournalTear>> RepairJournal(const std::shared_ptr<FileSystem>& files,
                                                  const std::string& path,
                                                  bool even_if_records_follow) {
   JournalContents contents;
@@ -132,7 +132,8 @@ Result<std::unique_ptr<JournalWriter>> JournalWriter::OpenAny(std::shared_ptr<Fi
     WS_ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> file, writer->files_->Open(path));
     WS_ASSIGN_OR_RETURN(writer->contents_, journal_format::Scan(*file));
   }
-  if (writer->contents_.tear) return Torn(path, *writer->contents_.tear);
+  const std::optional<JournalTear>& tear = writer->contents_.tear;
+  if (tear) return Torn(path, *tear);
   writer->written_bytes_ = writer->contents_.valid_bytes;
   const JournalIdentity& found = writer->contents_.identity;
   if (!fork && found.stream_hash != identity.stream_hash) {
@@ -158,7 +159,7 @@ Result<std::unique_ptr<JournalWriter>> JournalWriter::OpenAny(std::shared_ptr<Fi
 
 // All or nothing: what a failed append left behind is cut off again.
 Status JournalWriter::AppendBytes(std::string_view bytes) {
-  const Status appended = file_->Append(bytes);
+  Status appended = file_->Append(bytes);
   if (appended.ok()) {
     written_bytes_ += bytes.size();
     synced_ = false;
@@ -191,7 +192,7 @@ Status JournalWriter::Flush() {
 Status JournalWriter::Commit() {
   WS_RETURN_IF_ERROR(Flush());
   if (synced_) return Status::Ok();
-  const Status synced = file_->Sync();
+  Status synced = file_->Sync();
   if (!synced.ok()) {
     broken_ = synced.WithContext(StrCat(
         "journal ", path_, ": sync failed, so what is on disk is unknown; open the journal anew"));
@@ -208,7 +209,7 @@ Status JournalWriter::Close() {
   return file_->Close();
 }
 
-Status JournalWriter::Buffer(std::string record) {
+Status JournalWriter::Buffer(const std::string& record) {
   WS_RETURN_IF_ERROR(broken_);
   if (buffer_.size() + record.size() > kBufferBytes) WS_RETURN_IF_ERROR(Flush());
   buffer_ += record;

@@ -95,7 +95,7 @@ class JournalReader {
 // nothing). Refuses (DataCorruption) if records follow the damage that no crash leaves there (the
 // next one is whole, or a later one of a kind that is synced), unless `even_if_records_follow`; and
 // always if the file is no journal. One whose header was cut short becomes empty.
-Result<std::optional<JournalTear>> RepairJournal(std::shared_ptr<FileSystem> files,
+Result<std::optional<JournalTear>> RepairJournal(const std::shared_ptr<FileSystem>& files,
                                                  const std::string& path,
                                                  bool even_if_records_follow = false);
 
@@ -142,7 +142,7 @@ class JournalWriter {
                                                         const std::string& path,
                                                         const JournalIdentity& identity,
                                                         std::optional<std::uint64_t> fork);
-  Status Buffer(std::string record);
+  Status Buffer(const std::string& record);
   Status WriteNow(const std::string& record);
   Status Flush();
   Status AppendBytes(std::string_view bytes);

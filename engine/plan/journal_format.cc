@@ -181,7 +181,7 @@ Result<JournalManifest> ParseManifest(std::string_view payload) {
 
 Result<Record> ReadRecord(const RandomAccessFile& file, std::uint64_t offset_bytes) {
   const std::uint64_t size = file.size_bytes();
-  const auto torn = [&](std::string why) {
+  const auto torn = [&](const std::string& why) {
     return Status::DataCorruption(
         StrCat("journal ", file.path(), ", byte ", offset_bytes, ": ", why));
   };

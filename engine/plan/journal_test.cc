@@ -334,8 +334,8 @@ TEST_F(JournalTest, ALongLengthAllocatesNothing) {
   bytes += std::string("\xff\xff\xff\x3f", 4) + std::string(12, '\0');
   folder_.Write("journal", bytes);
   const auto reader = OpenReader();
-  ASSERT_TRUE(reader->contents().tear.has_value());
-  EXPECT_NE(reader->contents().tear->reason.find("cut short"), std::string::npos);
+  const JournalTear tear = reader->contents().tear.value_or(JournalTear{});
+  EXPECT_NE(tear.reason.find("cut short"), std::string::npos);
 }
 
 TEST_F(JournalTest, AMissingFileIsNotFoundAndAnEmptyOneHasNoHeader) {

@@ -144,7 +144,7 @@ void MixtureCursor::EnterStage() {
 void MixtureCursor::RefreshWeights() {
   const Mixture::Stage& stage = mixture_.stages[position_.stage];
   const std::uint64_t start =
-      position_.stage == 0 ? 0 : *mixture_.stages[position_.stage - 1].until;
+      position_.stage == 0 ? 0 : mixture_.stages[position_.stage - 1].until.value_or(0);
   const std::vector<std::uint64_t>& before =
       position_.stage == 0 ? position_.base_weights : mixture_.stages[position_.stage - 1].weights;
   const std::uint64_t x = position_.clock - start;

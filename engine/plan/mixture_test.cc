@@ -32,8 +32,8 @@ Mixture MakeMixture(MixtureUnit unit, std::vector<std::vector<double>> stages,
 }
 
 std::vector<std::uint64_t> Ids(std::size_t n) {
-  std::vector<std::uint64_t> ids;
-  for (std::size_t s = 0; s < n; ++s) ids.push_back(Xxh3_64(StrCat("source", s)));
+  std::vector<std::uint64_t> ids(n);
+  for (std::size_t s = 0; s < n; ++s) ids[s] = Xxh3_64(StrCat("source", s));
   return ids;
 }
 
@@ -42,6 +42,13 @@ MixtureCursor::Position Start(std::size_t n) {
   position.credit.assign(n, 0);
   position.exhausted.assign(n, 0);
   return position;
+}
+
+// The choice of a stream that goes on.
+std::uint32_t Next(MixtureCursor& cursor) {
+  const std::optional<std::uint32_t> choice = cursor.Choose();
+  EXPECT_TRUE(choice.has_value());
+  return choice.value_or(0);
 }
 
 double AsDouble(std::int64_t credit) { return static_cast<double>(credit) / 4294967296.0; }
@@ -73,7 +80,7 @@ TEST(IntegerWeights, RefusesWhatIsNoMixture) {
 }
 
 TEST(ResolveMixture, NamesTheKeyThatIsWrong) {
-  const auto fails = [](MixtureSpec spec, const std::string& key) {
+  const auto fails = [](const MixtureSpec& spec, const std::string& key) {
     const auto result = ResolveMixture(spec, 2, /*is_edit=*/false);
     ASSERT_FALSE(result.ok()) << key;
     EXPECT_NE(result.status().message().find(key), std::string::npos) << result.status().ToString();
@@ -132,8 +139,8 @@ TEST(ParseMixture, ReadsNamesAndRefusesTheRest) {
 }
 
 std::vector<double> RandomWeights(std::size_t n) {
-  std::vector<double> weights;
-  for (std::size_t s = 0; s < n; ++s) weights.push_back(*rc::gen::inRange(1, 1000));
+  std::vector<double> weights(n);
+  for (double& weight : weights) weight = *rc::gen::inRange(1, 1000);
   return weights;
 }
 
@@ -145,7 +152,7 @@ RC_GTEST_PROP(Mixture, SamplesNeverStrayByAWholeSample, ()) {
   MixtureCursor cursor(mixture, 5, ids, Start(n));
   const double bound = 1.0 - 1.0 / (2.0 * static_cast<double>(n) - 2.0) + 1e-6;
   for (int draw = 0; draw < 1000; ++draw) {
-    cursor.Account(*cursor.Choose(), 1);
+    cursor.Account(Next(cursor), 1);
     for (const std::int64_t credit : cursor.position().credit) {
       RC_ASSERT(std::abs(AsDouble(credit)) <= bound);
     }
@@ -169,7 +176,7 @@ RC_GTEST_PROP(Mixture, TokensStayWithinAFewPieces, ()) {
   const auto seed = static_cast<std::uint64_t>(*rc::gen::inRange(0, 1000));
   for (std::uint64_t draw = 0; draw < 800; ++draw) {
     const std::uint64_t length = 1 + RandomBelow(kLongest, seed, 0, 0, draw);
-    cursor.Account(*cursor.Choose(), length);
+    cursor.Account(Next(cursor), length);
     std::int64_t sum = 0;
     for (const std::int64_t credit : cursor.position().credit) {
       sum += credit;
@@ -188,7 +195,7 @@ TEST(Mixture, TokensFollowTheWeightsWhateverTheLengths) {
   std::vector<std::uint64_t> drawn(3, 0);
   std::uint64_t total = 0;
   while (total < 1'000'000) {
-    const std::uint32_t s = *cursor.Choose();
+    const std::uint32_t s = Next(cursor);
     const std::uint64_t length = s == 0 ? 3 : 100;  // the heavy source has the short pieces
     cursor.Account(s, length);
     drawn[s] += length;
@@ -219,7 +226,7 @@ TEST(Mixture, AStageWithoutRampRestartsTheCountersAndOneWithRampDoesNot) {
     const Mixture mixture = MakeMixture(MixtureUnit::kTokens, {{1, 1}, {1, 2}}, {100}, {0, ramp});
     const auto ids = Ids(2);
     MixtureCursor cursor(mixture, 1, ids, Start(2));
-    cursor.Account(*cursor.Choose(), 100);
+    cursor.Account(Next(cursor), 100);
     ASSERT_NE(cursor.position().credit[0], 0);
     ASSERT_TRUE(cursor.Choose().has_value());
     EXPECT_EQ(cursor.position().stage, 1U);
@@ -231,7 +238,7 @@ TEST(Mixture, TheLastStageMayEndTheStream) {
   const Mixture mixture = MakeMixture(MixtureUnit::kSamples, {{1, 1}}, {3});
   const auto ids = Ids(2);
   MixtureCursor cursor(mixture, 1, ids, Start(2));
-  for (int i = 0; i < 3; ++i) cursor.Account(*cursor.Choose(), 1);
+  for (int i = 0; i < 3; ++i) cursor.Account(Next(cursor), 1);
   EXPECT_FALSE(cursor.Choose().has_value());
   EXPECT_TRUE(cursor.position().ended);
 }
@@ -240,7 +247,7 @@ TEST(Mixture, AnExhaustedSourceLeavesItsShareToTheRest) {
   const Mixture mixture = MakeMixture(MixtureUnit::kTokens, {{0.5, 0.3, 0.2}});
   const auto ids = Ids(3);
   MixtureCursor cursor(mixture, 1, ids, Start(3));
-  cursor.Account(*cursor.Choose(), 10);
+  cursor.Account(Next(cursor), 10);
   cursor.Exhaust(0);
   EXPECT_EQ(cursor.position().credit, (std::vector<std::int64_t>{0, 0, 0}));
   EXPECT_EQ(cursor.position().draws, 1U);
@@ -264,8 +271,8 @@ TEST(Mixture, TiesDependOnTheNameAndNotOnThePlaceInTheList) {
     MixtureCursor forward(mixture, 9, ids, position);
     MixtureCursor backward(mixture, 9, reversed, position);
     // The remainder of a quarter is 0, so all four are tied.
-    const std::uint32_t choice = *forward.Choose();
-    EXPECT_EQ(choice, 3 - *backward.Choose());
+    const std::uint32_t choice = Next(forward);
+    EXPECT_EQ(choice, 3 - Next(backward));
     ++chosen[choice];
   }
   for (const int n : chosen) EXPECT_GT(n, 50);

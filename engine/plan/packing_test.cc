@@ -49,9 +49,9 @@ TEST(PackRows, EqualsTheDefinition) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     const std::uint32_t rows = 1 + static_cast<std::uint32_t>(RandomBelow(8, seed, 0, 0, 0));
     const std::uint32_t capacity = 1 + static_cast<std::uint32_t>(RandomBelow(30, seed, 0, 0, 1));
-    std::vector<std::uint32_t> lengths;
-    for (std::uint64_t i = 0; i < RandomBelow(40, seed, 0, 0, 2); ++i) {
-      lengths.push_back(1 + static_cast<std::uint32_t>(RandomBelow(capacity, seed, 1, 0, i)));
+    std::vector<std::uint32_t> lengths(RandomBelow(40, seed, 0, 0, 2));
+    for (std::uint64_t i = 0; i < lengths.size(); ++i) {
+      lengths[i] = 1 + static_cast<std::uint32_t>(RandomBelow(capacity, seed, 1, 0, i));
     }
     const std::size_t carried = RandomBelow(lengths.size() + 1, seed, 0, 0, 3);
     Rows expected(rows);

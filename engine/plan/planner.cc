@@ -39,10 +39,8 @@ class PlannerImpl final : public Planner {
     if (state.sources.size() != setup_.names.size()) return {};
     auto in_force = FindMixture(setup_, state, decisions);
     if (!in_force.ok()) return {};
-    PlannerState now = state;
-    BeginMixture(*in_force, now);
     MixtureCursor cursor(in_force->Get(setup_), setup_.job.seed, setup_.source_ids,
-                         PositionOf(now));
+                         PositionOf(WithMixtureBegun(state, *in_force)));
     return cursor.weights();
   }
 

@@ -29,8 +29,8 @@ int Draw(int low, int high) { return *rc::gen::inRange(low, high + 1); }
 bool Coin() { return Draw(0, 1) == 1; }
 
 std::vector<double> Weights(std::size_t n) {
-  std::vector<double> weights;
-  for (std::size_t s = 0; s < n; ++s) weights.push_back(Draw(s == 0 ? 1 : 0, 9));
+  std::vector<double> weights(n);
+  for (std::size_t s = 0; s < n; ++s) weights[s] = Draw(s == 0 ? 1 : 0, 9);
   return weights;
 }
 
@@ -107,13 +107,13 @@ Trace Run(const Case& c, int steps, std::uint64_t at_most = UINT64_MAX, std::uin
   for (int i = 0; i < steps; ++i) {
     auto step = runtime.Step(**planner, trace.states.back(), c.decisions);
     if (!step.ok()) RC_FAIL(step.status().ToString());
-    if (!step->has_value()) {
+    if (step->ended) {
       trace.ended = true;
       trace.left_tokens = runtime.left_tokens;
       break;
     }
-    trace.plans.push_back(std::move((*step)->plan));
-    trace.states.push_back(std::move((*step)->next));
+    trace.plans.push_back(std::move(step->plan));
+    trace.states.push_back(std::move(step->next));
   }
   return trace;
 }
@@ -162,9 +162,9 @@ RC_GTEST_PROP(Stream, GoesOnAlikeFromEverySavedState, ()) {
     FakeRuntime runtime(c.sources);  // holds nothing, as after a restart
     if (i == base.plans.size()) break;
     auto step = runtime.Step(**planner, read->state, read->decisions);
-    RC_ASSERT(step.ok() && step->has_value());
-    RC_ASSERT((*step)->plan == base.plans[i]);
-    RC_ASSERT((*step)->next == base.states[i + 1]);
+    RC_ASSERT(step.ok() && !step->ended);
+    RC_ASSERT(step->plan == base.plans[i]);
+    RC_ASSERT(step->next == base.states[i + 1]);
   }
 }
 
@@ -222,7 +222,7 @@ RC_GTEST_PROP(Stream, DeliversEachDocumentOnceInOrder, ()) {
         ++position;
       }
     }
-    if (c.job.sources[s].max_epochs) RC_ASSERT(epoch < *c.job.sources[s].max_epochs);
+    RC_ASSERT(epoch < c.job.sources[s].max_epochs.value_or(UINT32_MAX));
   }
   if (trace.ended && c.job.batch.last_step == LastStepPolicy::kFill) {
     RC_ASSERT(queued == 0U);

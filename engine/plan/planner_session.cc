@@ -94,12 +94,12 @@ Result<PlannerSession::Drawn> PlannerSession::Draw(Taken* taken) {
                                             ", which has no open document"));
     }
     taken->piece = cursors_[s].Take(setup_.piece_limit);
-    taken->piece.draw = mixture_->position().draws - 1;  // the draw that opened the sample
+    taken->piece.draw = mixture_.position().draws - 1;  // the draw that opened the sample
     taken->block = cursors_[s].block();
     if (taken->piece.last) next_.open_source = -1;
     return Drawn::kPiece;
   }
-  while (const std::optional<std::uint32_t> choice = mixture_->Choose()) {
+  while (const std::optional<std::uint32_t> choice = mixture_.Choose()) {
     const std::uint32_t s = *choice;
     WS_ASSIGN_OR_RETURN(const SourceCursor::Found found, cursors_[s].Find());
     if (found == SourceCursor::Found::kNeed) {
@@ -111,20 +111,20 @@ Result<PlannerSession::Drawn> PlannerSession::Draw(Taken* taken) {
       if (source.on_exhausted == ExhaustedPolicy::kError) {
         return Status::InvalidArgument(
             StrCat("source ", source.name, " is exhausted at step ", state_.step, " after ",
-                   *source.max_epochs,
+                   source.max_epochs.value_or(0),
                    " epochs; raise max_epochs, add data, or set on_exhausted to renormalise or "
                    "stop"));
       }
       next_.sources[s].exhausted = true;
-      mixture_->Exhaust(s);
-      if (source.on_exhausted == ExhaustedPolicy::kStop) mixture_->End();
+      mixture_.Exhaust(s);
+      if (source.on_exhausted == ExhaustedPolicy::kStop) mixture_.End();
       continue;
     }
     taken->piece = cursors_[s].Take(setup_.piece_limit);
-    taken->piece.draw = mixture_->position().draws;
+    taken->piece.draw = mixture_.position().draws;
     taken->block = cursors_[s].block();
     const bool samples = in_force_.Get(setup_).unit == MixtureUnit::kSamples;
-    mixture_->Account(s, samples ? 1 : taken->piece.length);
+    mixture_.Account(s, samples ? 1 : taken->piece.length);
     if (samples && !taken->piece.last) next_.open_source = s;
     return Drawn::kPiece;
   }
@@ -137,8 +137,8 @@ Need PlannerSession::BuildNeed(double remaining_tokens) {
   constexpr double kOne = 4294967296.0;
   constexpr std::uint64_t kMaxRecords = 65'536;
   constexpr std::uint64_t kLeastRecords = 16;
-  const std::vector<std::uint64_t> weights = mixture_->weights();
-  const std::vector<std::int64_t>& credit = mixture_->position().credit;
+  const std::vector<std::uint64_t> weights = mixture_.weights();
+  const std::vector<std::int64_t>& credit = mixture_.position().credit;
   const bool samples = in_force_.Get(setup_).unit == MixtureUnit::kSamples;
   double remaining_units = std::max(remaining_tokens, 1.0);
   if (samples) {
@@ -178,7 +178,6 @@ Result<Planner::Outcome> PlannerSession::Run() {
   OpenCursors();
   WS_RETURN_IF_ERROR(ApplyQuarantines());
   FillQueue();
-  mixture_.emplace(in_force_.Get(setup_), setup_.job.seed, setup_.source_ids, PositionOf(next_));
 
   const bool padded = batch().layout == BatchLayout::kPadded;
   std::vector<Taken> taken;
@@ -224,7 +223,7 @@ Result<Planner::Outcome> PlannerSession::Run() {
     next_.carried.insert(next_.carried.end(),
                          queue_.begin() + static_cast<std::ptrdiff_t>(queue_at_), queue_.end());
   }
-  return Finish(std::move(taken), carried, std::move(over));
+  return Finish(std::move(taken), carried, over);
 }
 
 Result<Planner::Outcome> PlannerSession::Finish(std::vector<Taken> taken, std::size_t carried,
@@ -233,6 +232,7 @@ Result<Planner::Outcome> PlannerSession::Finish(std::vector<Taken> taken, std::s
   StepPlan& plan = planned.plan;
   plan.step = state_.step;
   std::vector<Taken> pending;
+  pending.reserve(next_.carried.size());
   for (const Piece& piece : next_.carried) pending.push_back({piece, nullptr});
 
   if (batch().layout == BatchLayout::kRows) {
@@ -288,7 +288,7 @@ Result<Planner::Outcome> PlannerSession::Finish(std::vector<Taken> taken, std::s
   plan.digest = StepDigest(plan, setup_.source_ids);
   WS_ASSIGN_OR_RETURN(plan.ranks, BuildLayout(setup_.layout, plan));
 
-  const MixtureCursor::Position& position = mixture_->position();
+  const MixtureCursor::Position& position = mixture_.position();
   next_.step = state_.step + 1;
   next_.draws = position.draws;
   next_.drawn = next_.mixture_start + position.clock;

@@ -24,10 +24,9 @@ class PlannerSession {
         state_(state),
         decisions_(decisions),
         in_force_(std::move(mixture)),
-        next_(state),
-        metadata_(metadata) {
-    BeginMixture(in_force_, next_);
-  }
+        next_(WithMixtureBegun(state, in_force_)),
+        metadata_(metadata),
+        mixture_(in_force_.Get(setup), setup.job.seed, setup.source_ids, PositionOf(next_)) {}
 
   Result<Planner::Outcome> Run();
 
@@ -57,7 +56,7 @@ class PlannerSession {
   const Metadata& metadata_;
   std::map<std::uint32_t, std::vector<RecordPlace>> quarantined_;
   std::vector<SourceCursor> cursors_;
-  std::optional<MixtureCursor> mixture_;
+  MixtureCursor mixture_;
   std::vector<Piece> queue_;       // carried, then closing
   std::size_t queue_carried_ = 0;  // how many of them were carried
   std::size_t queue_at_ = 0;       // the next of them to take

@@ -121,9 +121,9 @@ Result<MixtureInForce> FindMixture(const PlannerSetup& setup, const PlannerState
   return result;
 }
 
-void BeginMixture(const MixtureInForce& mixture, PlannerState& state) {
+PlannerState WithMixtureBegun(PlannerState state, const MixtureInForce& mixture) {
   state.base_weights = mixture.base_weights;
-  if (!mixture.begins_now) return;
+  if (!mixture.begins_now) return state;
   state.mixture_start = state.drawn;
   state.stage = 0;
   state.ended = false;
@@ -131,6 +131,7 @@ void BeginMixture(const MixtureInForce& mixture, PlannerState& state) {
     source.credit = 0;
     source.exhausted = false;
   }
+  return state;
 }
 
 Status CheckInputs(const PlannerSetup& setup, const PlannerState& state, const Metadata& metadata,

@@ -48,9 +48,9 @@ Status CheckEdit(const PlannerSetup& setup, const Decision& edit);
 Result<MixtureInForce> FindMixture(const PlannerSetup& setup, const PlannerState& state,
                                    std::span<const Decision> decisions);
 
-// Lets a mixture that begins at this step begin: its clock at 0, no counters, and every source may
-// be tried again.
-void BeginMixture(const MixtureInForce& mixture, PlannerState& state);
+// The state with a mixture that begins at this step begun: its clock at 0, no counters, and every
+// source may be tried again.
+PlannerState WithMixtureBegun(PlannerState state, const MixtureInForce& mixture);
 
 // Inputs of Plan that would otherwise be used as indices.
 Status CheckInputs(const PlannerSetup& setup, const PlannerState& state, const Metadata& metadata,

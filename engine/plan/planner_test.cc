@@ -11,7 +11,6 @@ namespace widestream {
 namespace {
 
 using plan_testing::FakeJob;
-using plan_testing::FakeRecord;
 using plan_testing::FakeRuntime;
 using plan_testing::FakeSource;
 using plan_testing::RandomSource;
@@ -22,7 +21,7 @@ std::unique_ptr<Planner> MakePlanner(const JobSpec& job) {
   return planner.ok() ? std::move(planner).value() : nullptr;
 }
 
-FakeSource Records(std::vector<std::uint32_t> tokens) {
+FakeSource Records(const std::vector<std::uint32_t>& tokens) {
   FakeSource source;
   for (const std::uint32_t n : tokens) source.records.push_back({RecordOutcome::kDelivered, n});
   return source;
@@ -45,10 +44,10 @@ Outcome PlanSteps(const JobSpec& job, std::vector<FakeSource> sources, int steps
     auto step = runtime.Step(*planner, outcome.state, decisions);
     outcome.status = step.status();
     if (!step.ok()) break;
-    outcome.ended = !step->has_value();
+    outcome.ended = step->ended;
     if (outcome.ended) break;
-    outcome.plans.push_back((*step)->plan);
-    outcome.state = (*step)->next;
+    outcome.plans.push_back(step->plan);
+    outcome.state = step->next;
   }
   return outcome;
 }
@@ -156,10 +155,10 @@ TEST(Planner, TheLastStepIsFilledOrDropped) {
   const auto planner = MakePlanner(job);
   FakeRuntime runtime(sources);
   auto first = runtime.Step(*planner, planner->InitialState());
-  ASSERT_TRUE(first.ok() && first->has_value());
-  auto second = runtime.Step(*planner, (*first)->next);
+  ASSERT_TRUE(first.ok() && !first->ended);
+  auto second = runtime.Step(*planner, first->next);
   ASSERT_TRUE(second.ok());
-  EXPECT_FALSE(second->has_value());
+  EXPECT_TRUE(second->ended);
   EXPECT_EQ(runtime.left_tokens, 7U);
 }
 
@@ -170,10 +169,10 @@ TEST(Planner, ADrawInSamplesTakesTheWholeSampleOverSteps) {
   job.batch.rows = 1;
   const Outcome outcome = PlanSteps(job, {Records({35}), Records({35})}, 8);
   ASSERT_EQ(outcome.plans.size(), 8U);
-  for (int sample = 0; sample < 2; ++sample) {
-    for (int i = 0; i < 4; ++i) {
+  for (std::size_t sample = 0; sample < 2; ++sample) {
+    for (std::size_t i = 0; i < 4; ++i) {
       const Piece& piece = outcome.plans[4 * sample + i].pieces[0];
-      EXPECT_EQ(piece.draw, static_cast<std::uint64_t>(sample));
+      EXPECT_EQ(piece.draw, sample);
       EXPECT_EQ(piece.start, 10U * i);
       EXPECT_EQ(piece.source, outcome.plans[4 * sample].pieces[0].source);
     }
@@ -240,6 +239,25 @@ TEST(Planner, AQuarantinedRecordIsPassed) {
   EXPECT_EQ(outcome.state.sources[0].corrupt, 1U);
 }
 
+TEST(Planner, AQuarantineEndsTheSampleThatIsPartlyDrawn) {
+  JobSpec job = OneRow(10);
+  job.mixture.unit = MixtureUnit::kSamples;
+  ASSERT_EQ(PlanSteps(job, {Records({35, 10, 10})}, 1).state.open_source, 0);
+  const Outcome outcome = PlanSteps(job, {Records({35, 10, 10})}, 2, {Quarantine(1, 0)});
+  ASSERT_EQ(outcome.plans.size(), 2U);
+  EXPECT_EQ(outcome.plans[1].pieces[0].position, 1U);
+  EXPECT_EQ(outcome.plans[1].pieces[0].draw, 1U);
+}
+
+TEST(Planner, EachEpochMustDeliverATokenOfItsOwn) {
+  Decision quarantine = Quarantine(0, 0);
+  quarantine.epoch = 1;
+  const Outcome outcome = PlanSteps(OneRow(5), {Records({5})}, 3, {quarantine});
+  EXPECT_EQ(outcome.status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(outcome.status.message().find("epoch 1"), std::string::npos)
+      << outcome.status.ToString();
+}
+
 TEST(Planner, AQuarantineRemovesTheOpenDocumentAndItsQueuedPiece) {
   // After step 0 the second piece of record 0 closes the step, and its third is open.
   const Outcome before = PlanSteps(OneRow(10), {Records({30, 10, 10})}, 1);
@@ -280,10 +298,10 @@ TEST(Planner, ALongerCarriedPieceIsCutAgain) {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> found;
   for (int i = 0; i < 3; ++i) {
     auto step = runtime.Step(*planner, state);
-    ASSERT_TRUE(step.ok() && step->has_value());
-    for (const Piece& p : (*step)->plan.pieces) found.emplace_back(p.start, p.length);
-    EXPECT_EQ((*step)->plan.pieces[0].last, i == 2);
-    state = (*step)->next;
+    ASSERT_TRUE(step.ok() && !step->ended);
+    for (const Piece& p : step->plan.pieces) found.emplace_back(p.start, p.length);
+    EXPECT_EQ(step->plan.pieces[0].last, i == 2);
+    state = step->next;
   }
   EXPECT_EQ(found,
             (std::vector<std::pair<std::uint32_t, std::uint32_t>>{{0, 10}, {10, 10}, {20, 5}}));
@@ -303,8 +321,8 @@ TEST(Planner, FewRoundsOfMetadataAreNeeded) {
   PlannerState state = planner->InitialState();
   for (int i = 0; i < 30; ++i) {
     auto step = runtime.Step(*planner, state);
-    ASSERT_TRUE(step.ok() && step->has_value());
-    state = (*step)->next;
+    ASSERT_TRUE(step.ok() && !step->ended);
+    state = step->next;
   }
   EXPECT_LT(runtime.rounds, 40U);  // for 30 steps
 }
@@ -316,7 +334,7 @@ TEST(Planner, TheRestartPointReachesBackToWhatIsStillNeeded) {
   const Outcome outcome = PlanSteps(job, {source}, 1);
   // 4 and 5 fill the row; 6, in the block that begins at 2, closes the step.
   ASSERT_TRUE(outcome.state.closing.has_value());
-  EXPECT_EQ(outcome.state.closing->position, 2U);
+  EXPECT_EQ(outcome.state.closing.value_or(Piece{}).position, 2U);
   EXPECT_EQ(outcome.state.sources[0].restart.position, 2U);
   EXPECT_EQ(outcome.state.sources[0].position, 3U);
 }
@@ -361,8 +379,8 @@ TEST(Planner, PlanRefusesInputsThatDoNotBelongToTheJob) {
   const PlannerState good = planner->InitialState();
   Metadata metadata;
   metadata.sources.resize(2);
-  const auto fails = [&](PlannerState state, const Metadata& given,
-                         std::vector<Decision> decisions) {
+  const auto fails = [&](const PlannerState& state, const Metadata& given,
+                         const std::vector<Decision>& decisions) {
     EXPECT_FALSE(planner->Plan(state, given, decisions).ok());
   };
   PlannerState state = good;
@@ -390,11 +408,11 @@ TEST(Planner, MetadataThatContradictsTheStateIsAnError) {
   const auto planner = MakePlanner(job);
   FakeRuntime runtime({Records({25, 10})});
   auto first = runtime.Step(*planner, planner->InitialState());
-  ASSERT_TRUE(first.ok() && first->has_value());
+  ASSERT_TRUE(first.ok() && !first->ended);
   // The open document has become shorter than what was delivered of it.
   FakeRuntime changed({Records({15, 10})});
-  auto step = changed.Step(*planner, (*first)->next);
-  if (step.ok()) step = changed.Step(*planner, (*step)->next);
+  auto step = changed.Step(*planner, first->next);
+  if (step.ok()) step = changed.Step(*planner, step->next);
   EXPECT_EQ(step.status().code(), StatusCode::kDataCorruption);
   // The epoch has become shorter than the cursor.
   PlannerState beyond = planner->InitialState();

@@ -401,16 +401,20 @@ Result<StateDocument> StateParser::Parse(const JsonValue& root) {
 std::string StateToJson(const JobSpec& job, const StateDocument& document) {
   const PlannerState& state = document.state;
   std::vector<std::string> keys;
+  keys.reserve(document.stream_keys.size());
   for (const auto& [key, value] : document.stream_keys) {
     keys.push_back(StrCat("[", Quote(key), ", ", Quote(value), "]"));
   }
   std::vector<std::string> sources;
+  sources.reserve(state.sources.size());
   for (std::size_t s = 0; s < state.sources.size(); ++s) {
     sources.push_back(StrCat(Quote(job.sources[s].name), ": ", SourceText(state.sources[s])));
   }
   std::vector<std::string> carried;
+  carried.reserve(state.carried.size());
   for (const Piece& piece : state.carried) carried.push_back(PieceText(job, piece));
   std::vector<std::string> decisions;
+  decisions.reserve(document.decisions.size());
   for (const Decision& decision : document.decisions) {
     decisions.push_back(DecisionText(job, decision));
   }

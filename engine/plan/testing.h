@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -30,7 +29,7 @@ struct FakeSource {
   std::uint64_t block_records = 4;
 
   std::uint64_t RecordAt(std::uint32_t epoch, std::uint64_t position) const {
-    return (position + 3ULL * epoch) % records.size();
+    return (position + std::uint64_t{3} * epoch) % records.size();
   }
 };
 
@@ -52,8 +51,8 @@ inline std::shared_ptr<const MetadataBatch> Read(const FakeSource& source,
     batch->outcome.push_back(fake.outcome);
     const bool delivered = fake.outcome == RecordOutcome::kDelivered;
     batch->tokens.push_back(delivered ? fake.tokens : 0);
-    batch->bytes.push_back(fake.tokens * 4);
-    batch->ids_hash.push_back(delivered ? 1000 * request.source + record + 1 : 0);
+    batch->bytes.push_back(fake.tokens);
+    batch->ids_hash.push_back(delivered ? std::uint64_t{1000} * request.source + record + 1 : 0);
     batch->shard.push_back(static_cast<std::uint32_t>(record / 8));
     batch->record.push_back(record % 8);
   }
@@ -63,6 +62,13 @@ inline std::shared_ptr<const MetadataBatch> Read(const FakeSource& source,
   batch->restart.block = block;
   return batch;
 }
+
+// What one step came to; `plan` and `next` are those of Planned unless the stream ended.
+struct Stepped {
+  StepPlan plan;
+  PlannerState next;
+  bool ended = false;
+};
 
 // Holds metadata as a runtime would and answers what the planner needs.
 class FakeRuntime {
@@ -111,18 +117,18 @@ class FakeRuntime {
     }
   }
 
-  // One step, asking for metadata as often as needed; nullopt at the end of the stream.
-  Result<std::optional<Planned>> Step(const Planner& planner, const PlannerState& state,
-                                      std::span<const Decision> decisions = {}) {
+  // One step, asking for metadata as often as needed.
+  Result<Stepped> Step(const Planner& planner, const PlannerState& state,
+                       std::span<const Decision> decisions = {}) {
     for (int round = 0; round < 100'000; ++round) {
       WS_ASSIGN_OR_RETURN(Planner::Outcome outcome, planner.Plan(state, View(), decisions));
       if (auto* planned = std::get_if<Planned>(&outcome)) {
         Trim(planned->next);
-        return std::optional<Planned>(std::move(*planned));
+        return Stepped{std::move(planned->plan), std::move(planned->next), false};
       }
       if (auto* end = std::get_if<EndOfStream>(&outcome)) {
         left_tokens = end->left_tokens;
-        return std::optional<Planned>();
+        return Stepped{{}, {}, true};
       }
       Answer(std::get<Need>(outcome));
     }

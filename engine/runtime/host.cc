@@ -12,260 +12,23 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kRetainedSteps = 64;
-constexpr std::uint64_t kMinReadAheadBytes = 256U << 10;
-constexpr std::uint64_t kMaxReadAheadBytes = 16U << 20;
-// tokens, labels, position_ids int64, segment_ids int32, loss_mask bool
-constexpr std::uint64_t kBytesPerToken = 8 + 8 + 8 + 4 + 1;
 
 Clock::time_point After(double seconds) {
   return Clock::now() +
          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-// The largest memory of one rank's tensors of a step, cu_seqlens included.
-std::uint64_t StepBytes(const BatchSpec& batch) {
-  const std::uint64_t tokens = batch.layout == BatchLayout::kThd
-                                   ? batch.tokens + batch.sequence_length
-                                   : std::uint64_t{batch.rows} * batch.sequence_length;
-  return tokens * (kBytesPerToken + 8) + (64U << 10);
-}
-
 }  // namespace
-
-Result<std::unique_ptr<Host>> Host::Make(JobSpec job, HostOptions options) {
-  std::unique_ptr<Host> host(new Host(std::move(job), std::move(options)));
-  WS_RETURN_IF_ERROR(host->Open());
-  return host;
-}
 
 Host::Host(JobSpec job, HostOptions options) : job_(std::move(job)), options_(std::move(options)) {}
 
 Host::~Host() { Stop(); }
 
-Status Host::Open() {
-  if (options_.rank >= job_.mesh.dp) {
-    return Status::InvalidArgument(
-        StrCat("rank ", options_.rank, " is not below mesh.dp = ", job_.mesh.dp));
-  }
-  if (options_.held_out) {
-    // The validation stream: the same mixture over the held-out records, once.
-    for (SourceSpec& source : job_.sources) {
-      source.max_epochs = 1;
-      source.on_exhausted = ExhaustedPolicy::kRenormalise;
-    }
-    StageSpec stage = job_.mixture.stages.front();
-    stage.until.reset();
-    stage.ramp = 0;
-    job_.mixture.stages = {stage};
-    job_.batch.last_step = LastStepPolicy::kFill;
-    job_.mesh.dp = 1;
-    options_.rank = 0;
-  }
-  if (!options_.run_fs) options_.run_fs = LocalFileSystem();
-  if (!job_.tokenizer)
-    return Status::InvalidArgument("the job has no `tokenizer`; its sources hold text");
-  fs_ = options_.fs ? options_.fs : RestrictToRoots(LocalFileSystem(), job_.data_roots);
-  Tokenizer::Options tokenizer_options;
-  tokenizer_options.pattern = job_.tokenizer->pattern;
-  WS_ASSIGN_OR_RETURN(tokenizer_, Tokenizer::FromFile(job_.tokenizer->file, tokenizer_options));
-  for (const std::string& name : job_.tokenizer->append) {
-    const std::optional<std::uint32_t> id = tokenizer_->SpecialTokenId(name);
-    if (!id) {
-      return Status::InvalidArgument(
-          StrCat("tokenizer.append: ", job_.tokenizer->file, " has no special token '", name, "'"));
-    }
-    append_.push_back(*id);
-  }
-  stream_hash_ = StreamHash(job_, tokenizer_->Digest());
-  stream_keys_ = StreamKeys(job_, tokenizer_->Digest());
-  WS_ASSIGN_OR_RETURN(planner_, Planner::Make(job_));
-
-  const std::uint64_t step_bytes = StepBytes(job_.batch);
-  // A block in use and one ahead, as ids and columns; see the reasoning in engine/README.md.
-  std::uint64_t fixed_bytes = 0;
-  for (const SourceSpec& source : job_.sources)
-    fixed_bytes += source.shuffle.bytes + source.shuffle.bytes / 2;
-  const std::uint64_t limit = job_.limits.host_memory_bytes;
-  if (limit < fixed_bytes + 2 * step_bytes) {
-    return Status::InvalidArgument(
-        StrCat("limits.host_memory is ", limit, " bytes; ", job_.sources.size(), " sources need ",
-               fixed_bytes, " and two steps ", 2 * step_bytes, ": raise it to at least ",
-               fixed_bytes + 2 * step_bytes, ", or lower shuffle.bytes or the batch"));
-  }
-  const std::uint64_t spare = limit - fixed_bytes - 2 * step_bytes;
-  const std::uint64_t slab_bytes =
-      2 * step_bytes + std::min(spare / 2, (job_.lookahead_steps + 6) * step_bytes);
-  slabs_ = std::make_unique<SlabPool>(slab_bytes);
-  read_ahead_bytes_ = std::clamp<std::uint64_t>(
-      (limit - fixed_bytes - slab_bytes) / std::max<std::size_t>(1, job_.sources.size()),
-      kMinReadAheadBytes, kMaxReadAheadBytes);
-  const std::uint32_t threads = job_.limits.threads != 0
-                                    ? job_.limits.threads
-                                    : std::max(1U, std::thread::hardware_concurrency());
-  WS_ASSIGN_OR_RETURN(pool_, TaskPool::Make(threads));
-
-  WS_ASSIGN_OR_RETURN(StateDocument document, InitialDocument());
-  WS_RETURN_IF_ERROR(OpenSources(document));
-  if (!job_.run_dir.empty() && !options_.held_out) {
-    JournalIdentity identity;
-    identity.stream_hash = stream_hash_;
-    for (const SourceSpec& source : job_.sources) identity.sources.push_back(source.name);
-    WS_ASSIGN_OR_RETURN(journal_, RunJournal::Open(options_.run_fs, job_.run_dir, identity,
-                                                   document.state.step, new_identity_));
-    if (new_identity_) {
-      for (const Decision& decision : document.decisions) {
-        if (decision.step >= document.state.step)
-          WS_RETURN_IF_ERROR(journal_->AppendDecision(decision));
-      }
-    }
-    for (Decision& decision : journal_->DecisionsFrom(document.state.step)) {
-      if (std::find(document.decisions.begin(), document.decisions.end(), decision) ==
-          document.decisions.end()) {
-        document.decisions.push_back(std::move(decision));
-      }
-    }
-    for (const auto& manifest : manifests_) {
-      const std::string& name =
-          source_info_[static_cast<std::size_t>(&manifest - manifests_.data())].name;
-      const std::string path = job_.run_dir + "/manifests/" + manifest.hash + ".json";
-      if (!options_.run_fs->Stat(path).ok()) {
-        WS_RETURN_IF_ERROR(options_.run_fs->CreateFolders(job_.run_dir + "/manifests"));
-        WS_RETURN_IF_ERROR(options_.run_fs->WriteAtomically(path, ManifestToJson(name, manifest)));
-      }
-    }
-  }
-  state_ = document.state;
-  {
-    MutexLock lock(mutex_);
-    decisions_ = std::move(document.decisions);
-    delivered_step_ = state_.step;
-    retained_[state_.step] = state_;
-  }
-  WS_RETURN_IF_ERROR(StartLoaders(state_));
-  MutexLock control(control_mutex_);
-  driver_ = std::thread([this] { Run(); });
-  return Status::Ok();
-}
-
-Result<StateDocument> Host::InitialDocument() {
-  if (options_.state_json.empty()) {
-    new_identity_ = options_.fork;
-    StateDocument document;
-    document.state = planner_->InitialState();
-    return document;
-  }
-  WS_ASSIGN_OR_RETURN(StateDocument document, StateFromJson(job_, options_.state_json));
-  bool mixture = false;
-  bool order = false;
-  std::string refused;
-  for (const auto& [key, value] : stream_keys_) {
-    const auto stored =
-        std::find_if(document.stream_keys.begin(), document.stream_keys.end(),
-                     [&key = key](const auto& entry) { return entry.first == key; });
-    if (stored != document.stream_keys.end() && stored->second == value) continue;
-    new_identity_ = true;
-    if (key.starts_with("mixture.")) {
-      mixture = true;
-    } else if (!key.starts_with("batch.")) {
-      order = order || !(key.starts_with("errors.") || key == "validation_fraction");
-      refused += StrCat(refused.empty() ? "" : ", ", key, " (",
-                        stored == document.stream_keys.end() ? "absent" : stored->second, " then, ",
-                        value, " now)");
-    }
-  }
-  // A mixture with fewer stages differs by what it lacks.
-  mixture = mixture || (document.stream_hash != stream_hash_ && !new_identity_);
-  new_identity_ = new_identity_ || document.stream_hash != stream_hash_;
-  if (!refused.empty() && !options_.fork) {
-    return Status::InvalidArgument(StrCat("the state belongs to another stream: ", refused,
-                                          "; put the job back, or accept the change with --fork"));
-  }
-  if (mixture) {
-    Decision edit;
-    edit.step = document.state.step;
-    edit.mixture_json = MixtureToJson(job_);
-    document.decisions.push_back(std::move(edit));
-  }
-  if (order) {
-    // Positions have another meaning now: each source begins its next epoch, and what was carried
-    // over is dropped.
-    document.state.carried.clear();
-    document.state.closing.reset();
-    document.state.open_source = -1;
-    for (SourceState& source : document.state.sources) {
-      ++source.epoch;
-      source.position = 0;
-      source.token = 0;
-      source.epoch_tokens = 0;
-      source.restart = RestartPoint{};
-      source.restart.epoch = source.epoch;
-    }
-  }
-  new_identity_ = new_identity_ || options_.fork;
-  return document;
-}
-
-Status Host::OpenSources(const StateDocument& document) {
-  for (std::size_t i = 0; i < job_.sources.size(); ++i) {
-    Result<Manifest> manifest = BuildManifest(*fs_, job_.sources[i]);
-    if (!manifest.ok()) {
-      return manifest.status().WithContext(StrCat("source '", job_.sources[i].name, "'"));
-    }
-    WS_RETURN_IF_ERROR(CheckManifest(i, *manifest, document.state));
-    SourceInfo info;
-    info.name = job_.sources[i].name;
-    info.format = manifest->format == Format::kParquet ? "parquet" : "jsonl";
-    info.manifest_hash = manifest->hash;
-    for (const ShardEntry& shard : manifest->shards) info.shards.push_back(shard.path);
-    source_info_.push_back(std::move(info));
-    manifests_.push_back(std::move(manifest).value());
-  }
-  return Status::Ok();
-}
-
-Status Host::CheckManifest(std::size_t source, const Manifest& manifest,
-                           const PlannerState& state) {
-  if (options_.state_json.empty() || state.sources[source].manifest == manifest.hash ||
-      options_.fork)
-    return Status::Ok();
-  std::string changes = "its manifest differs";
-  if (!job_.run_dir.empty()) {
-    const Result<std::string> stored = options_.run_fs->ReadAll(
-        job_.run_dir + "/manifests/" + state.sources[source].manifest + ".json", 1U << 30);
-    if (stored.ok()) {
-      const Result<std::string> described = DescribeManifestChange(*stored, manifest);
-      if (described.ok() && !described->empty()) changes = *described;
-    }
-  }
-  return Status::DataCorruption(StrCat("source '", job_.sources[source].name,
-                                       "' changed since the state was saved: ", changes,
-                                       "; put the files back, or accept the change with --fork"));
-}
-
-Status Host::StartLoaders(const PlannerState& state) {
-  loaders_.clear();
-  metadata_.assign(job_.sources.size(), {});
-  metadata_view_.assign(job_.sources.size(), {});
-  ++incarnation_;
-  for (std::size_t i = 0; i < job_.sources.size(); ++i) {
-    SourceLoaderOptions options;
-    options.source = static_cast<std::uint32_t>(i);
-    options.spec = job_.sources[i];
-    options.seed = job_.seed;
-    options.record_bytes = job_.errors.record_bytes;
-    options.held_out_fraction = job_.validation_fraction;
-    options.deliver_held_out = options_.held_out;
-    options.tokenizer = tokenizer_;
-    options.append = append_;
-    options.read_ahead_bytes = read_ahead_bytes_;
-    options.incarnation = incarnation_;
-    WS_ASSIGN_OR_RETURN(std::unique_ptr<SourceLoader> loader,
-                        SourceLoader::Make(fs_, pool_.get(), std::move(options), manifests_[i]));
-    source_info_[i].records = loader->records();
-    WS_RETURN_IF_ERROR(loader->Start(state.sources[i].restart));
-    loaders_.push_back(std::move(loader));
-  }
-  return Status::Ok();
+void Host::InsertByStep(Decision decision, std::vector<Decision>* decisions) {
+  const auto after =
+      std::upper_bound(decisions->begin(), decisions->end(), decision,
+                       [](const Decision& a, const Decision& b) { return a.step < b.step; });
+  decisions->insert(after, std::move(decision));
 }
 
 void Host::SetDoing(std::string doing) {
@@ -366,7 +129,7 @@ Status Host::Deliver(Planned planned, const std::vector<Decision>& decisions) {
     SetDoing(StrCat("building step ", plan->step));
     const IdsProvider ids = [this](std::uint32_t source, std::uint32_t epoch,
                                    std::uint64_t position) {
-      return loaders_[source]->IdsOf(epoch, position);
+      return loaders_[source]->IdsOf(epoch, position, After(job_.limits.read_deadline_seconds));
     };
     const PieceNamer name = [this](const Piece& piece) {
       return StrCat("source '", source_info_[piece.source].name, "', ",
@@ -482,9 +245,7 @@ Result<std::uint64_t> Host::Decide(Decision decision) {
     retained_.erase(retained_.upper_bound(delivered_step_), retained_.end());
     state_ = retained_.at(delivered_step_);
     decision.step = std::max(decision.step, delivered_step_);
-    decisions_.push_back(decision);
-    std::stable_sort(decisions_.begin(), decisions_.end(),
-                     [](const Decision& a, const Decision& b) { return a.step < b.step; });
+    InsertByStep(decision, &decisions_);
     stopping_ = ended_ = false;
     // Of a step that was planned ahead without the decision: whether it had failed already is a
     // matter of timing. If the reason is still there it is found again.

@@ -101,6 +101,8 @@ class Host {
   };
 
   Host(JobSpec job, HostOptions options);
+  // After those of the same step: the later one wins.
+  static void InsertByStep(Decision decision, std::vector<Decision>* decisions);
   Status Open();
   Status OpenSources(const StateDocument& document);
   Status StartLoaders(const PlannerState& state);

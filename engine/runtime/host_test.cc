@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -132,6 +133,28 @@ TEST(Host, RestoresAtEveryStepFromItsState) {
               std::vector<std::string>(reference.begin() + static_cast<std::ptrdiff_t>(k),
                                        reference.end()))
         << k;
+  }
+}
+
+// A carried piece lies before the cursor: its block is read again, and may still be on its way when
+// the step is built.
+TEST(Host, ARestoreWaitsForTheRecordsOfCarriedPieces) {
+  Case c;
+  for (SourceSpec& source : c.job.sources) source.max_epochs = 1;
+  const std::vector<std::string> reference = Take(Make(c.job).get(), 1000);
+  Fault slow;
+  slow.kind = FaultKind::kLatency;
+  slow.seconds = 0.002;
+  for (std::size_t k = 1; k < reference.size(); ++k) {
+    HostOptions options;
+    auto host = Make(c.job);
+    ASSERT_EQ(Take(host.get(), k).size(), k);
+    options.state_json = *host->StateJson();
+    options.fs = std::make_shared<FaultyFileSystem>(LocalFileSystem(), std::vector<Fault>{slow});
+    EXPECT_EQ(Take(Make(c.job, options).get(), 2),
+              std::vector<std::string>(reference.begin() + static_cast<std::ptrdiff_t>(k),
+                                       reference.begin() + static_cast<std::ptrdiff_t>(
+                                                               std::min(k + 2, reference.size()))));
   }
 }
 

@@ -206,48 +206,54 @@ void SourceLoader::Prepare(const ReadRequest& request) {
   MaybeRead();
 }
 
-Result<std::shared_ptr<const MetadataBatch>> SourceLoader::Metadata(
-    const ReadRequest& request, std::chrono::steady_clock::time_point deadline) {
-  const auto place = std::make_pair(request.epoch, request.position);
-  MutexLock lock(mutex_);
-  if (request.incarnation != options_.incarnation) {
-    return Status::Unavailable(
-        "source '" + options_.spec.name + "': the request is for loader incarnation " +
-        std::to_string(request.incarnation) + ", this is " + std::to_string(options_.incarnation));
-  }
+Result<std::shared_ptr<SourceLoader::Slot>> SourceLoader::Await(
+    std::uint32_t epoch, std::uint64_t position, std::chrono::steady_clock::time_point deadline) {
+  const auto place = std::make_pair(epoch, position);
   wanted_ = std::max(wanted_, place);
   for (;;) {
     if (place < released_) {
       return Status::InvalidArgument(
-          "source '" + options_.spec.name + "': " + Place(place.first, place.second) +
-          " was released; the oldest held is " + Place(released_.first, released_.second));
+          StrCat("source '", options_.spec.name, "': ", Place(place.first, place.second),
+                 " was released; the oldest held is ", Place(released_.first, released_.second)));
     }
-    if (const std::shared_ptr<Slot> slot = Find(request.epoch, request.position);
-        slot && slot->ready) {
-      return std::shared_ptr<const MetadataBatch>(slot->block, &slot->block->metadata);
-    }
+    std::shared_ptr<Slot> slot = Find(epoch, position);
+    if (slot && slot->ready) return slot;
     if (!fault_.ok()) return fault_;
-    if (stopped_) return Status::Cancelled("source '" + options_.spec.name + "' was stopped");
-    if (read_to_ > place && !Find(request.epoch, request.position)) {
-      return Status::InvalidArgument("source '" + options_.spec.name + "': there is no " +
-                                     Place(place.first, place.second) + "; the epoch is shorter");
+    if (stopped_) return Status::Cancelled(StrCat("source '", options_.spec.name, "' was stopped"));
+    if (read_to_ > place && !slot) {
+      return Status::InvalidArgument(StrCat("source '", options_.spec.name, "': there is no ",
+                                            Place(place.first, place.second),
+                                            "; the epoch is shorter"));
     }
     MaybeRead();
     if (!changed_.WaitUntil(mutex_, deadline) && std::chrono::steady_clock::now() >= deadline) {
-      return Status::DeadlineExceeded(
-          "source '" + options_.spec.name + "' gave no record for " +
-          Place(place.first, place.second) +
-          " before limits.read_deadline; the storage is slow or stuck, or the limit too low");
+      return Status::DeadlineExceeded(StrCat(
+          "source '", options_.spec.name, "' gave no record for ", Place(place.first, place.second),
+          " before limits.read_deadline; the storage is slow or stuck, or the limit too low"));
     }
   }
 }
 
-Result<Ids> SourceLoader::IdsOf(std::uint32_t epoch, std::uint64_t position) {
+Result<std::shared_ptr<const MetadataBatch>> SourceLoader::Metadata(
+    const ReadRequest& request, std::chrono::steady_clock::time_point deadline) {
   MutexLock lock(mutex_);
-  const std::shared_ptr<Slot> slot = Find(epoch, position);
-  if (!slot || !slot->ready || slot->records == 0) {
-    return Status::Internal("source '" + options_.spec.name + "': the ids of " +
-                            Place(epoch, position) + " are not held");
+  if (request.incarnation != options_.incarnation) {
+    return Status::Unavailable(StrCat("source '", options_.spec.name,
+                                      "': the request is for loader incarnation ",
+                                      request.incarnation, ", this is ", options_.incarnation));
+  }
+  WS_ASSIGN_OR_RETURN(const std::shared_ptr<Slot> slot,
+                      Await(request.epoch, request.position, deadline));
+  return std::shared_ptr<const MetadataBatch>(slot->block, &slot->block->metadata);
+}
+
+Result<Ids> SourceLoader::IdsOf(std::uint32_t epoch, std::uint64_t position,
+                                std::chrono::steady_clock::time_point deadline) {
+  MutexLock lock(mutex_);
+  WS_ASSIGN_OR_RETURN(const std::shared_ptr<Slot> slot, Await(epoch, position, deadline));
+  if (slot->records == 0) {
+    return Status::Internal(StrCat("source '", options_.spec.name, "': there is no record at ",
+                                   Place(epoch, position)));
   }
   const std::size_t i = position - slot->position;
   const SampleBlock& block = *slot->block;

@@ -58,8 +58,10 @@ class SourceLoader {
   // ownership of the block.
   Result<std::shared_ptr<const MetadataBatch>> Metadata(
       const ReadRequest& request, std::chrono::steady_clock::time_point deadline);
-  // The ids of a delivered record that Metadata has shown and Release has not passed.
-  Result<Ids> IdsOf(std::uint32_t epoch, std::uint64_t position);
+  // The ids of a record that Release has not passed. Waits like Metadata: after a restart the
+  // record of a carried piece may not have been read again yet.
+  Result<Ids> IdsOf(std::uint32_t epoch, std::uint64_t position,
+                    std::chrono::steady_clock::time_point deadline);
   // No record before (epoch, position) will be asked for again.
   void Release(std::uint32_t epoch, std::uint64_t position);
   // Wakes all waiters with Cancelled and starts no more reads.
@@ -85,6 +87,9 @@ class SourceLoader {
   void TransformTask(std::shared_ptr<Slot> slot, std::shared_ptr<RawBlock> raw);
   void Transform(const RawBlock& raw, SampleBlock* out) const;
   std::shared_ptr<Slot> Find(std::uint32_t epoch, std::uint64_t position) WS_REQUIRES(mutex_);
+  Result<std::shared_ptr<Slot>> Await(std::uint32_t epoch, std::uint64_t position,
+                                      std::chrono::steady_clock::time_point deadline)
+      WS_REQUIRES(mutex_);
   void Fail(const Status& status) WS_REQUIRES(mutex_);
 
   TaskPool* const pool_;

@@ -101,7 +101,8 @@ std::vector<Place> Walk(SourceLoader* loader, const RestartPoint& from, std::uin
     if (restarts != nullptr && !(*batch)->end_of_epoch) restarts->push_back((*batch)->restart);
     for (std::size_t i = request.position - (*batch)->position; i < (*batch)->size(); ++i) {
       if ((*batch)->outcome[i] != RecordOutcome::kDelivered) continue;
-      const auto ids = loader->IdsOf(request.epoch, (*batch)->position + i);
+      const auto ids = loader->IdsOf(request.epoch, (*batch)->position + i,
+                                     Clock::now() + std::chrono::seconds(30));
       EXPECT_TRUE(ids.ok()) << ids.status().ToString();
       out.push_back(
           {request.epoch, (*batch)->position + i, std::string(ids->ids16, ids->ids16 + ids->size)});

@@ -109,9 +109,7 @@ def main() -> None:
 
     meta = [None if i % 10 == 0 else {"text": text, "lang": "en"} for i, text in enumerate(plain)]
     nested = pa.array(meta, pa.struct([("text", pa.string()), ("lang", pa.string())]))
-    pq.write_table(
-        pa.table({"id": list(range(1000)), "meta": nested}), folder / "nested.parquet", row_group_size=300
-    )
+    pq.write_table(pa.table({"id": list(range(1000)), "meta": nested}), folder / "nested.parquet", row_group_size=300)
     expect(folder, "nested", [None if m is None else m["text"] for m in meta])
 
     schema = pa.schema([("text", pa.string())])

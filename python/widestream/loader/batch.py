@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -56,12 +57,11 @@ class Microbatch:
     def __init__(self, arrays: dict[str, Any], as_torch: bool) -> None:
         self.max_seqlen: int = arrays["max_seqlen"]
         self.real_tokens: int = arrays["real_tokens"]
+        convert: Callable[[Any], Any] = _identity
         if as_torch:
             import torch
 
             convert = torch.from_numpy
-        else:
-            convert = _identity
         for name in _ARRAYS:
             setattr(self, name, convert(arrays[name]) if name in arrays else None)
 

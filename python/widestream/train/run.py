@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import importlib.metadata
 import json
+import platform
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -108,7 +111,7 @@ def run(
             return result
         if recording.last is not None:
             write_provenance(recording.last, loader, run_dir)
-        summary = {**result.summary, "report": str(run_dir / "report.html")}
+        summary = {**result.summary, "report": str(run_dir / "report.html"), "versions": _versions()}
         write_summary(run_dir, summary)
         write_report(run_dir)
         _print_end(job, trainer, loader, summary, run_dir)
@@ -125,6 +128,14 @@ def _section(name: str, kind: type[Section], values: dict[str, Any]) -> Section:
             else str(error)
         )
         raise InvalidArgumentError(f"job: {name}: {problems}") from None
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in ("widestream", "torch", "numpy", "pyarrow"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:

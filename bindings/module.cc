@@ -1,0 +1,19 @@
+// The Python extension widestream._core: glue only, one register_x function a topic.
+#include <nanobind/nanobind.h>
+
+namespace nb = nanobind;
+
+namespace widestream::python {
+void register_transform(nb::module_& module);
+void register_host(nb::module_& module);
+void register_inspect(nb::module_& module);
+void register_journal(nb::module_& module);
+}  // namespace widestream::python
+
+NB_MODULE(_core, m) {
+  m.doc() = "The C++ engine of Widestream.";
+  widestream::python::register_transform(m);
+  widestream::python::register_host(m);
+  widestream::python::register_inspect(m);
+  widestream::python::register_journal(m);
+}
