@@ -10,6 +10,9 @@ namespace widestream {
 namespace {
 
 constexpr std::size_t kMaxProblemBytes = 512;
+// Beyond this many blocks, reading ahead only costs memory: a tiny source would hold epoch after
+// epoch.
+constexpr std::size_t kMaxReadAheadBlocks = 6;
 
 // The largest hash that is held out is below fraction * 2^64 (docs/stream.md section 1).
 std::uint64_t HeldOutBelow(double fraction) {
@@ -65,7 +68,9 @@ void SourceLoader::MaybeRead() {
   if (!started_ || stopped_ || reading_ || !fault_.ok()) return;
   // What is asked for is always read; beyond it, one block or as many as the read-ahead holds.
   const bool required = wanted_ >= read_to_;
-  if (!required && !slots_.empty() && buffered_bytes_ >= options_.read_ahead_bytes) return;
+  const bool full = slots_.size() >= kMaxReadAheadBlocks ||
+                    (!slots_.empty() && buffered_bytes_ >= options_.read_ahead_bytes);
+  if (!required && full) return;
   reading_ = true;
   Submit("read", [this] {
     ReadTask();
