@@ -100,6 +100,9 @@ struct JobSpec {
   MeshSpec mesh;
   ErrorSpec errors;
   LimitSpec limits;
+  // Set by the runtime, not part of the JSON: the stream of the held-out records, in which a source
+  // may have none.
+  bool held_out_stream = false;
 };
 
 // The versions of docs/stream.md that this engine implements.

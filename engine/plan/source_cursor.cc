@@ -164,7 +164,7 @@ Result<SourceCursor::Found> SourceCursor::Find() {
     WS_ASSIGN_OR_RETURN(const Place place, Locate());
     if (place == Place::kMissing) return Found::kNeed;
     if (place == Place::kEndOfEpoch) {
-      if (state_.epoch_tokens == 0) {
+      if (state_.epoch_tokens == 0 && !job_.held_out_stream) {
         return Status::InvalidArgument(
             StrCat("source ", spec_.name, ": epoch ", state_.epoch, " has ", state_.position,
                    " records and delivered no token (in all: ", state_.examined, " examined, ",

@@ -58,12 +58,16 @@ void Host::Run() {
 }
 
 Status Host::RunStep(bool* ended) {
-  SetDoing(StrCat("planning step ", state_.step));
   std::vector<Decision> decisions;
   {
     MutexLock lock(mutex_);
     decisions = decisions_;
   }
+  // The step's memory is reserved as a unit before it is planned: what is planned can be delivered.
+  SetDoing(
+      StrCat("before step ", state_.step, ": waiting for memory that the trainer still holds"));
+  WS_ASSIGN_OR_RETURN(std::shared_ptr<Slab> slab, LeaseSlab(step_bytes_));
+  SetDoing(StrCat("planning step ", state_.step));
   WS_ASSIGN_OR_RETURN(Planner::Outcome outcome, PlanStep(decisions));
   if (const auto* end = std::get_if<EndOfStream>(&outcome)) {
     MutexLock lock(mutex_);
@@ -71,7 +75,7 @@ Status Host::RunStep(bool* ended) {
     *ended = true;
     return Status::Ok();
   }
-  return Deliver(std::move(std::get<Planned>(outcome)), decisions);
+  return Deliver(std::move(std::get<Planned>(outcome)), std::move(slab), decisions);
 }
 
 Result<Planner::Outcome> Host::PlanStep(const std::vector<Decision>& decisions) {
@@ -112,7 +116,8 @@ Status Host::Fetch(const ReadRequest& request) {
   return Status::Ok();
 }
 
-Status Host::Deliver(Planned planned, const std::vector<Decision>& decisions) {
+Status Host::Deliver(Planned planned, std::shared_ptr<Slab> slab,
+                     const std::vector<Decision>& decisions) {
   for (std::size_t i = 0; i < manifests_.size(); ++i)
     planned.next.sources[i].manifest = manifests_[i].hash;
   auto plan = std::make_shared<const StepPlan>(std::move(planned.plan));
@@ -123,9 +128,11 @@ Status Host::Deliver(Planned planned, const std::vector<Decision>& decisions) {
   Ready ready;
   if (!plan->skipped) {
     WS_ASSIGN_OR_RETURN(BatchView view, LayOut(job_.batch, plan, options_.rank));
-    SetDoing(
-        StrCat("building step ", plan->step, ": waiting for memory that the trainer still holds"));
-    WS_ASSIGN_OR_RETURN(std::shared_ptr<Slab> slab, LeaseSlab(view.size_bytes));
+    if (view.size_bytes > slab->memory().size()) {
+      // A thd layout of very many microbatches: only the rounding of their tensors is not foreseen.
+      slab.reset();
+      WS_ASSIGN_OR_RETURN(slab, LeaseSlab(view.size_bytes));
+    }
     SetDoing(StrCat("building step ", plan->step));
     const IdsProvider ids = [this](std::uint32_t source, std::uint32_t epoch,
                                    std::uint64_t position) {
@@ -159,6 +166,15 @@ Result<std::shared_ptr<Slab>> Host::LeaseSlab(std::size_t size_bytes) {
     if (slab.ok() || slab.status().code() != StatusCode::kDeadlineExceeded) return slab;
     MutexLock lock(mutex_);
     if (stopping_) return Status::Cancelled("the host was stopped");
+    if (starved_since_ &&
+        *starved_since_ <
+            Clock::now() - (After(job_.limits.read_deadline_seconds) - Clock::now())) {
+      return Status::ResourceExhausted(
+          StrCat("rank ", options_.rank, " waits for step ", state_.step, " and holds ",
+                 slabs_->leases(), " batches, ", slabs_->leased_bytes(),
+                 " bytes, all that limits.host_memory leaves for them; drop old batches and "
+                 "their tensors (list(loader) keeps all), or raise the limit"));
+    }
   }
 }
 
@@ -180,6 +196,7 @@ void Host::ReleaseBefore(const PlannerState& state) {
 
 Result<std::shared_ptr<const Batch>> Host::Next(Clock::time_point deadline) {
   MutexLock lock(mutex_);
+  if (ready_.empty() && !starved_since_) starved_since_ = Clock::now();
   while (ready_.empty() && !ended_ && fault_.ok() && !stopping_) {
     if (!changed_.WaitUntil(mutex_, deadline) && Clock::now() >= deadline) {
       return Status::DeadlineExceeded(StrCat("no batch yet; the pipeline is ", doing_));
@@ -189,6 +206,7 @@ Result<std::shared_ptr<const Batch>> Host::Next(Clock::time_point deadline) {
   if (!ready_.empty()) {
     Ready ready = std::move(ready_.front());
     ready_.pop_front();
+    starved_since_.reset();
     delivered_step_ = ready.after.step;
     ++delivered_count_;
     while (retained_.size() > 1 && retained_.begin()->first + kRetainedSteps < delivered_step_)

@@ -104,7 +104,10 @@ class Host {
   // After those of the same step: the later one wins.
   static void InsertByStep(Decision decision, std::vector<Decision>* decisions);
   Status Open();
-  Status OpenSources(const StateDocument& document);
+  Status OpenSources(StateDocument* document);
+  // What a fork does to a source whose positions have another meaning now: the rest of its epoch is
+  // given up, and what is carried over of it dropped.
+  static void BeginNextEpoch(std::size_t source, PlannerState* state);
   Status StartLoaders(const PlannerState& state);
   Status CheckManifest(std::size_t source, const Manifest& manifest, const PlannerState& state);
   // The state to begin from. Differences from the job become an edit, an error, or with `fork` a
@@ -116,9 +119,10 @@ class Host {
   // Plans `state_`'s step, waiting for metadata as needed.
   Result<Planner::Outcome> PlanStep(const std::vector<Decision>& decisions);
   Status Fetch(const ReadRequest& request);
-  Status Deliver(Planned planned, const std::vector<Decision>& decisions);
-  // Waits for memory as long as the host runs: the trainer may hold its batches as long as it
-  // likes.
+  Status Deliver(Planned planned, std::shared_ptr<Slab> slab,
+                 const std::vector<Decision>& decisions);
+  // Waits for memory. The trainer may hold its batches as long as it likes, unless it waits for
+  // another one: then, after the read deadline, ResourceExhausted says what it holds.
   Result<std::shared_ptr<Slab>> LeaseSlab(std::size_t size_bytes);
   void ReleaseBefore(const PlannerState& state);
   void SetDoing(std::string doing) WS_EXCLUDES(mutex_);
@@ -137,7 +141,8 @@ class Host {
   std::unique_ptr<TaskPool> pool_;
   std::unique_ptr<SlabPool> slabs_;
   std::uint64_t read_ahead_bytes_ = 0;
-  bool new_identity_ = false;  // the journal goes on as that of another stream
+  std::uint64_t step_bytes_ = 0;  // the most that one step's tensors can need
+  bool new_identity_ = false;     // the journal goes on as that of another stream
 
   // Used by the driving thread only (and by Decide while that thread is stopped).
   std::vector<std::unique_ptr<SourceLoader>> loaders_;
@@ -155,6 +160,8 @@ class Host {
       0;  // state.step after the last delivered batch
   std::uint64_t delivered_count_ WS_GUARDED_BY(mutex_) = 0;
   std::uint64_t planned_count_ WS_GUARDED_BY(mutex_) = 0;
+  // Since when Next has been asked for a batch in vain.
+  std::optional<std::chrono::steady_clock::time_point> starved_since_ WS_GUARDED_BY(mutex_);
   std::uint64_t left_tokens_ WS_GUARDED_BY(mutex_) = 0;
   bool ended_ WS_GUARDED_BY(mutex_) = false;
   bool stopping_ WS_GUARDED_BY(mutex_) = false;

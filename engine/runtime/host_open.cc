@@ -14,12 +14,23 @@ constexpr std::uint64_t kMaxReadAheadBytes = 16U << 20;
 // tokens, labels, position_ids int64, segment_ids int32, loss_mask bool
 constexpr std::uint64_t kBytesPerToken = 8 + 8 + 8 + 4 + 1;
 
+constexpr std::uint64_t kRoundingBytes = 7 * 64;
+
 // The largest memory of one rank's tensors of a step, cu_seqlens included.
-std::uint64_t StepBytes(const BatchSpec& batch) {
-  const std::uint64_t tokens = batch.layout == BatchLayout::kThd
-                                   ? batch.tokens + batch.sequence_length
+std::uint64_t StepBytes(const JobSpec& job) {
+  const BatchSpec& batch = job.batch;
+  const bool thd = batch.layout == BatchLayout::kThd;
+  const std::uint64_t tokens = thd ? batch.tokens + batch.sequence_length
                                    : std::uint64_t{batch.rows} * batch.sequence_length;
-  return tokens * (kBytesPerToken + 8) + (64U << 10);
+  // Microbatches of one rank: each of the rows layouts holds a row; thd has rarely more than a few
+  // times the least.
+  std::uint64_t microbatches = job.mesh.vpp;
+  if (!thd) {
+    microbatches += batch.rows;
+  } else if (batch.microbatch_tokens != 0) {
+    microbatches += std::min(tokens, 4 * (tokens / batch.microbatch_tokens + 1));
+  }
+  return tokens * (kBytesPerToken + 8) + microbatches * kRoundingBytes + (64U << 10);
 }
 
 }  // namespace
@@ -52,6 +63,7 @@ Status Host::Open() {
     job_.mixture.stages = {stage};
     job_.batch.last_step = LastStepPolicy::kFill;
     job_.mesh.dp = 1;
+    job_.held_out_stream = true;
     options_.rank = 0;
   }
   if (!options_.run_fs) options_.run_fs = LocalFileSystem();
@@ -73,7 +85,8 @@ Status Host::Open() {
   stream_keys_ = StreamKeys(job_, tokenizer_->Digest());
   WS_ASSIGN_OR_RETURN(planner_, Planner::Make(job_));
 
-  const std::uint64_t step_bytes = StepBytes(job_.batch);
+  step_bytes_ = StepBytes(job_);
+  const std::uint64_t step_bytes = step_bytes_;
   // A block in use and one ahead, as ids and columns; see the reasoning in engine/README.md.
   std::uint64_t fixed_bytes = 0;
   for (const SourceSpec& source : job_.sources)
@@ -86,8 +99,9 @@ Status Host::Open() {
                fixed_bytes + 2 * step_bytes, ", or lower shuffle.bytes or the batch"));
   }
   const std::uint64_t spare = limit - fixed_bytes - 2 * step_bytes;
-  const std::uint64_t slab_bytes =
-      2 * step_bytes + std::min(spare / 2, (job_.lookahead_steps + 6) * step_bytes);
+  // The engine itself never has more than lookahead_steps + 1 of them out; the rest is for a
+  // trainer that holds some.
+  const std::uint64_t slab_bytes = 2 * step_bytes + spare / 2;
   slabs_ = std::make_unique<SlabPool>(slab_bytes);
   read_ahead_bytes_ = std::clamp<std::uint64_t>(
       (limit - fixed_bytes - slab_bytes) / std::max<std::size_t>(1, job_.sources.size()),
@@ -98,8 +112,22 @@ Status Host::Open() {
   WS_ASSIGN_OR_RETURN(pool_, TaskPool::Make(threads));
 
   WS_ASSIGN_OR_RETURN(StateDocument document, InitialDocument());
-  WS_RETURN_IF_ERROR(OpenSources(document));
+  WS_RETURN_IF_ERROR(OpenSources(&document));
   if (!job_.run_dir.empty() && !options_.held_out) {
+    if (new_identity_ && !options_.fork) {
+      // The journal goes on as that of the edited stream; what was decided for later steps still
+      // holds.
+      const auto reader = JournalReader::Open(options_.run_fs, job_.run_dir + "/journal.bin");
+      if (reader.ok()) {
+        for (const Decision& decision : (*reader)->contents().decisions) {
+          const auto& known = document.decisions;
+          if (decision.step >= document.state.step &&
+              std::find(known.begin(), known.end(), decision) == known.end()) {
+            InsertByStep(decision, &document.decisions);
+          }
+        }
+      }
+    }
     JournalIdentity identity;
     identity.stream_hash = stream_hash_;
     for (const SourceSpec& source : job_.sources) identity.sources.push_back(source.name);
@@ -148,30 +176,41 @@ Result<StateDocument> Host::InitialDocument() {
     return document;
   }
   WS_ASSIGN_OR_RETURN(StateDocument document, StateFromJson(job_, options_.state_json));
-  bool mixture = false;
-  bool order = false;
-  std::string refused;
+  const auto value_of = [](const std::vector<std::pair<std::string, std::string>>& keys,
+                           const std::string& wanted) -> const std::string* {
+    const auto found = std::find_if(keys.begin(), keys.end(),
+                                    [&](const auto& entry) { return entry.first == wanted; });
+    return found == keys.end() ? nullptr : &found->second;
+  };
+  std::vector<std::string> different;
   for (const auto& [key, value] : stream_keys_) {
-    const auto stored =
-        std::find_if(document.stream_keys.begin(), document.stream_keys.end(),
-                     [&key = key](const auto& entry) { return entry.first == key; });
-    if (stored != document.stream_keys.end() && stored->second == value) continue;
-    new_identity_ = true;
+    const std::string* stored = value_of(document.stream_keys, key);
+    if (stored == nullptr || *stored != value) different.push_back(key);
+  }
+  for (const auto& [key, value] : document.stream_keys) {
+    if (value_of(stream_keys_, key) == nullptr) different.push_back(key);
+  }
+  bool mixture = false;
+  std::string refused;
+  for (const std::string& key : different) {
     if (key.starts_with("mixture.")) {
       mixture = true;
     } else if (!key.starts_with("batch.")) {
-      order = order || !(key.starts_with("errors.") || key == "validation_fraction");
-      refused += StrCat(refused.empty() ? "" : ", ", key, " (",
-                        stored == document.stream_keys.end() ? "absent" : stored->second, " then, ",
-                        value, " now)");
+      const std::string* stored = value_of(document.stream_keys, key);
+      const std::string* now = value_of(stream_keys_, key);
+      refused +=
+          StrCat(refused.empty() ? "" : ", ", key, " (", stored != nullptr ? *stored : "absent",
+                 " then, ", now != nullptr ? *now : "absent", " now)");
     }
   }
-  // A mixture with fewer stages differs by what it lacks.
-  mixture = mixture || (document.stream_hash != stream_hash_ && !new_identity_);
-  new_identity_ = new_identity_ || document.stream_hash != stream_hash_;
   if (!refused.empty() && !options_.fork) {
     return Status::InvalidArgument(StrCat("the state belongs to another stream: ", refused,
                                           "; put the job back, or accept the change with --fork"));
+  }
+  new_identity_ = options_.fork || !different.empty();
+  if (options_.fork) {
+    std::erase_if(document.decisions,
+                  [&](const Decision& decision) { return decision.step >= document.state.step; });
   }
   if (mixture) {
     Decision edit;
@@ -179,32 +218,43 @@ Result<StateDocument> Host::InitialDocument() {
     edit.mixture_json = MixtureToJson(job_);
     InsertByStep(std::move(edit), &document.decisions);
   }
-  if (order) {
-    // Positions have another meaning now: each source begins its next epoch, and what was carried
-    // over is dropped.
-    document.state.carried.clear();
-    document.state.closing.reset();
-    document.state.open_source = -1;
-    for (SourceState& source : document.state.sources) {
-      ++source.epoch;
-      source.position = 0;
-      source.token = 0;
-      source.epoch_tokens = 0;
-      source.restart = RestartPoint{};
-      source.restart.epoch = source.epoch;
+  for (const std::string& key : different) {
+    if (key == "seed" || key == "order_version" || key.starts_with("tokenizer.")) {
+      for (std::size_t i = 0; i < job_.sources.size(); ++i) BeginNextEpoch(i, &document.state);
+      break;
+    }
+    for (std::size_t i = 0; i < job_.sources.size(); ++i) {
+      const std::string prefix = StrCat("sources.", job_.sources[i].name);
+      if (key == prefix + ".text" || key == prefix + ".shuffle") BeginNextEpoch(i, &document.state);
     }
   }
-  new_identity_ = new_identity_ || options_.fork;
   return document;
 }
 
-Status Host::OpenSources(const StateDocument& document) {
+void Host::BeginNextEpoch(std::size_t index, PlannerState* state) {
+  const auto of_source = [index](const Piece& piece) { return piece.source == index; };
+  std::erase_if(state->carried, of_source);
+  if (state->closing && of_source(*state->closing)) state->closing.reset();
+  if (state->open_source == static_cast<std::int64_t>(index)) state->open_source = -1;
+  SourceState& source = state->sources[index];
+  ++source.epoch;
+  source.position = 0;
+  source.token = 0;
+  source.epoch_tokens = 0;
+  source.restart = RestartPoint{};
+  source.restart.epoch = source.epoch;
+}
+
+Status Host::OpenSources(StateDocument* document) {
   for (std::size_t i = 0; i < job_.sources.size(); ++i) {
     Result<Manifest> manifest = BuildManifest(*fs_, job_.sources[i]);
     if (!manifest.ok()) {
       return manifest.status().WithContext(StrCat("source '", job_.sources[i].name, "'"));
     }
-    WS_RETURN_IF_ERROR(CheckManifest(i, *manifest, document.state));
+    WS_RETURN_IF_ERROR(CheckManifest(i, *manifest, document->state));
+    if (!options_.state_json.empty() && document->state.sources[i].manifest != manifest->hash) {
+      BeginNextEpoch(i, &document->state);  // accepted by --fork
+    }
     SourceInfo info;
     info.name = job_.sources[i].name;
     info.format = manifest->format == Format::kParquet ? "parquet" : "jsonl";

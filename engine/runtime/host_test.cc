@@ -326,6 +326,22 @@ TEST(Host, StoppingIsQuickWhateverTheTrainerHolds) {
   EXPECT_EQ(host->Next(Soon()).status().code(), StatusCode::kCancelled);
 }
 
+TEST(Host, ATrainerThatHoldsEveryBatchAndWaitsForMoreIsToldSo) {
+  Case c;
+  c.job.limits.read_deadline_seconds = 0.2;
+  auto host = Make(c.job);
+  std::vector<std::shared_ptr<const Batch>> held;
+  Status status;
+  while (status.ok() && held.size() < 10000) {
+    auto batch = host->Next(Soon());
+    status = batch.status();
+    if (status.ok()) held.push_back(*batch);
+  }
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("rank 0 waits for step"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find(" holds "), std::string::npos) << status.message();
+}
+
 TEST(Host, ALimitBelowTheFixedCostIsRefusedWithTheNumber) {
   Case c;
   c.job.limits.host_memory_bytes = 1000;

@@ -166,7 +166,8 @@ void SourceLoader::Transform(const RawBlock& raw, SampleBlock* out) const {
                     raw.block.errors[record.error].substr(0, kMaxProblemBytes)));
     } else if ((held_out_below_ > 0 && Xxh3_64(record.text) < held_out_below_) !=
                options_.deliver_held_out) {
-      metadata.outcome[i] = RecordOutcome::kHeldOut;
+      metadata.outcome[i] =
+          options_.deliver_held_out ? RecordOutcome::kFiltered : RecordOutcome::kHeldOut;
     } else {
       ids.clear();
       options_.tokenizer->Encode(record.text, &ids);

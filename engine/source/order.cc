@@ -102,6 +102,7 @@ Status BlockReader::Seek(const RestartPoint& point) {
         std::to_string(point.unit) + ", the source has " + std::to_string(units_.size()));
   }
   unit_reader_.reset();
+  open_shard_.reset();
   at_ = point;
   return Status::Ok();
 }
@@ -113,8 +114,12 @@ Result<RawBlock> BlockReader::Next() {
   while (at_.unit < units_.size()) {
     const UnitRef& unit = units_[order->At(at_.unit)];
     if (!unit_reader_) {
-      WS_ASSIGN_OR_RETURN(const std::shared_ptr<ShardReader> shard, Open(unit.shard));
-      Result<std::unique_ptr<UnitReader>> opened = shard->OpenUnit(unit.unit, at_.offset);
+      if (open_shard_ != unit.shard) {
+        open_shard_.reset();
+        WS_ASSIGN_OR_RETURN(shard_reader_, Open(unit.shard));
+        open_shard_ = unit.shard;
+      }
+      Result<std::unique_ptr<UnitReader>> opened = shard_reader_->OpenUnit(unit.unit, at_.offset);
       if (!opened.ok()) return opened.status().WithContext("source '" + source_.name + "'");
       unit_reader_ = std::move(opened).value();
     }
@@ -148,6 +153,8 @@ Result<RawBlock> BlockReader::Next() {
     }
     if (count > 0) return out;
   }
+  open_shard_.reset();  // checked against the manifest again in the next epoch
+  shard_reader_.reset();
   out.restart = at_;
   out.end_of_epoch = true;
   const std::uint32_t epoch = at_.epoch + 1;

@@ -85,6 +85,9 @@ class BlockReader {
   std::vector<UnitRef> units_;
   RestartPoint at_;  // of the block that Next returns
   std::unique_ptr<UnitReader> unit_reader_;
+  // The shard opened last, so that its row groups in a row check and open it once.
+  std::optional<std::uint32_t> open_shard_;
+  std::shared_ptr<ShardReader> shard_reader_;
 };
 
 }  // namespace widestream

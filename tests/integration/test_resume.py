@@ -154,3 +154,52 @@ def test_R_19_a_damaged_state_is_an_error(tmp_path, damage):
 
     with pytest.raises((InvalidArgumentError, DataCorruptionError)):
         core().Host(json.dumps(job.resolve()), state_json=damage or " ")
+
+
+def test_a_changed_mixture_is_an_edit_at_the_resume_and_moves_no_cursor(tmp_path):
+    job = small_job(tmp_path, run_dir=True)
+    _, state = run(job, 4)
+    stages = [{"weights": {"prose": 0.1, "code": 0.1, "qa": 0.8}}]
+    for changes in ({}, {"batch": {"rows": 6}}):
+        changed = small_job(tmp_path, mixture={"unit": "tokens", "stages": stages}, **changes)
+        with ws.DataLoader(changed, state=state, tensors="numpy") as loader:
+            shares = dict.fromkeys(("prose", "code", "qa"), 0)
+            for _ in range(12):
+                for name, tokens in next(loader).tokens_by_source.items():
+                    shares[name] += tokens
+            assert shares["qa"] > 0.6 * sum(shares.values())
+            kinds = [decision["kind"] for decision in loader.state_dict()["decisions"]]
+            assert kinds == ["edit"]
+
+
+def test_a_fork_over_a_changed_file_begins_its_next_epoch_and_leaves_the_others(tmp_path):
+    job = small_job(tmp_path, run_dir=True)
+    _, state = run(job, 5)
+    for texts in (["short"], sentences(77, 400)):
+        write_jsonl(tmp_path / "data" / "code.jsonl", texts)
+        with ws.DataLoader(job, state=state, fork=True, tensors="numpy") as loader:
+            batches = take(loader, 8)
+        epochs = {(int(s), int(e)) for b in batches for s, e in zip(b.pieces["source"], b.pieces["epoch"], strict=True)}
+        before = {name: source["epoch"] for name, source in state["sources"].items()}
+        assert all(epoch > before["code"] for source, epoch in epochs if source == 1)
+        assert min(epoch for source, epoch in epochs if source == 0) == before["prose"]
+
+
+def test_a_fork_drops_decisions_for_later_steps(tmp_path):
+    job = small_job(tmp_path, run_dir=True)
+    reference, _ = run(small_job(tmp_path), 12)
+    with ws.DataLoader(job, tensors="numpy") as loader:
+        take(loader, 2)
+        loader.edit_mixture({"unit": "tokens", "stages": [{"weights": {"qa": 1}}]}, at_step=8)
+        state = loader.state_dict()
+    replayed, _ = run(job, 10, state)
+    assert replayed[:6] == reference[2:8]
+    assert replayed[6:] != reference[8:12]
+    assert run(job, 10, state, fork=True)[0] == reference[2:12]
+
+
+def test_a_source_without_a_held_out_document_does_not_stop_validation(tmp_path):
+    with ws.DataLoader(small_job(tmp_path, validation={"fraction": "1%"}), tensors="numpy") as loader:
+        assert sum(m.real_tokens for m in loader.validation_batches()) > 0
+    with ws.DataLoader(small_job(tmp_path, validation={"fraction": "0.000001%"}), tensors="numpy") as loader:
+        assert loader.validation_batches() == []
