@@ -33,7 +33,7 @@ def main() -> None:
             file.write(f"{batch.step} {batch.digest} {fingerprint(batch)}\n")
             file.flush()
             done = batch.step + 1
-            time.sleep(0.002)
+            time.sleep(0.01)  # a step of training: leaves room to be killed in
             if done % CHECKPOINT_EVERY == 0:
                 loader.commit()
                 temporary = checkpoint.with_suffix(".new")
