@@ -105,7 +105,6 @@ nb::dict StatusOf(const Host& host) {
   out["delivered_steps"] = status.delivered_steps;
   out["ready_batches"] = status.ready_batches;
   out["leased_batches"] = status.leased_batches;
-  out["buffered_bytes"] = status.buffered_bytes;
   return out;
 }
 

@@ -53,7 +53,6 @@ struct HostStatus {
   std::uint64_t delivered_steps = 0;
   std::uint64_t ready_batches = 0;
   std::uint64_t leased_batches = 0;
-  std::uint64_t buffered_bytes = 0;
 };
 
 struct SourceInfo {
