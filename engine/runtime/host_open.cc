@@ -14,6 +14,7 @@ constexpr std::uint64_t kMaxReadAheadBytes = 16U << 20;
 // tokens, labels, position_ids int64, segment_ids int32, loss_mask bool
 constexpr std::uint64_t kBytesPerToken = 8 + 8 + 8 + 4 + 1;
 
+constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::uint64_t kRoundingBytes = 7 * 64;
 
 // The largest memory of one rank's tensors of a step, cu_seqlens included.
@@ -30,7 +31,9 @@ std::uint64_t StepBytes(const JobSpec& job) {
   } else if (batch.microbatch_tokens != 0) {
     microbatches += std::min(tokens, 4 * (tokens / batch.microbatch_tokens + 1));
   }
-  return tokens * (kBytesPerToken + 8) + microbatches * kRoundingBytes + (64U << 10);
+  const std::uint64_t bytes =
+      tokens * (kBytesPerToken + 8) + microbatches * kRoundingBytes + (64U << 10);
+  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;  // as slabs are leased
 }
 
 }  // namespace
