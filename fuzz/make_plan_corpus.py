@@ -55,6 +55,7 @@ def metadata() -> bytes:
         + column("Q", 5, 0)
         + column("I", 0, 0)
         + column("Q", 4, 5)
+        + column("Q")  # no problems
     )
 
 

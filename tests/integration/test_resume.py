@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -61,8 +62,10 @@ def test_R_03_R_09_prefetched_steps_are_neither_lost_nor_repeated(tmp_path):
     reference, _ = run(job, None)
     with ws.DataLoader(job, tensors="numpy") as loader:
         out = [seen(batch) for batch in take(loader, 4)]
+        end = time.monotonic() + 60
         while loader.status()["ready_batches"] < 8:
-            pass
+            assert time.monotonic() < end, f"nothing is read ahead: {loader.status()}"
+            time.sleep(0.005)
         state = loader.state_dict()
     rest, _ = run(job, None, state)
     assert out + rest == reference

@@ -36,6 +36,31 @@ def test_threads_and_memory_do_not_change_a_byte(tmp_path):
     assert stream(small_job(tmp_path, lookahead_steps=1)) == reference
 
 
+def test_threads_and_memory_do_not_change_a_byte_of_any_rank(tmp_path):
+    reference = stream(small_job(tmp_path), rank=2, world=4)
+    assert len(reference) == STEPS
+    assert reference != stream(small_job(tmp_path), rank=0, world=4), "the ranks hold different rows"
+    for limits in ({"threads": 1}, {"threads": 4}, {"host_memory": "24MiB"}, {"host_memory": "512MiB"}):
+        job = small_job(tmp_path, limits={"host_memory": "64MiB", **limits})
+        assert stream(job, rank=2, world=4) == reference, limits
+
+
+def test_a_dropped_last_step_is_counted_in_left_tokens(tmp_path):
+    write_jsonl(tmp_path / "data" / "only.jsonl", sentences(9, 60, longest_words=200))
+    source = {"name": "only", "path": str(tmp_path / "data" / "only.jsonl"), "max_epochs": 1}
+    mixture = {"unit": "tokens", "stages": [{"weights": {"only": 1}}]}
+    delivered, left = {}, {}
+    for last_step in ("fill", "drop"):
+        job = small_job(tmp_path, sources=[source], mixture=mixture, batch={"last_step": last_step})
+        with ws.DataLoader(job, tensors="numpy") as loader:
+            delivered[last_step] = [(batch.digest, batch.real_tokens) for batch in loader]
+            left[last_step] = loader.left_tokens
+    assert left["fill"] == 0
+    assert left["drop"] > 0
+    assert delivered["drop"] == delivered["fill"][:-1], "only the short last step is missing"
+    assert left["drop"] == delivered["fill"][-1][1]
+
+
 def test_ranks_share_one_membership(tmp_path):
     job = small_job(tmp_path)
     reference = [step[:3] for step in stream(job)]

@@ -1,0 +1,55 @@
+"""The workloads run at their quick size and give figures with every documented field, and no verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from widestream.bench.harness import Figure
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT / "examples" / "quickstart" / "data"
+TOKENIZER = ROOT / "tests" / "data" / "tokenizers" / "r50k_base.tiktoken"
+
+
+def quick(workload: str, *options: str) -> list[dict]:
+    command = [sys.executable, "-m", "widestream.cli", "bench", workload, "--quick", "--json", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def check(figure: dict) -> None:
+    assert list(figure) == [field.name for field in dataclasses.fields(Figure)]
+    assert figure["met"] is None, "a quick run decides nothing"
+    assert figure["better"] in ("higher", "lower")
+    assert isinstance(figure["value"], float) and math.isfinite(figure["value"])
+    assert figure["against"] or figure["floor"], "a figure stands beside a peer or a floor"
+    assert figure["unit"] and figure["case"] and figure["checked"]
+    assert len(figure["pairs"]) == 1
+    assert all(value > 0 for pair in figure["pairs"] for value in pair)
+
+
+def test_overhead():
+    figures = quick("overhead", "--tokenizer", str(TOKENIZER))
+    assert [figure["id"] for figure in figures] == ["S-01", "import"]
+    for figure in figures:
+        check(figure)
+        assert figure["floor"]["value"] > 0
+
+
+def test_text():
+    for module in ("torch", "tiktoken", "pyarrow"):
+        pytest.importorskip(module)
+    (figure,) = quick("text", "--data", str(DATA), "--tokenizer", str(TOKENIZER))
+    check(figure)
+    assert figure["id"] == "P1a"
+    assert figure["value"] > 0
+    assert figure["against"]["value"] > 0
+    assert "tiktoken" in figure["against"]["version"]
