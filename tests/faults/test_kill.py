@@ -67,16 +67,20 @@ def three_kills(folder: Path, seeds: range, cut_journal: bool = False) -> None:
     for seed in seeds:
         name = f"killed{seed}"
         write_job(folder, name)
+        assert not (folder / f"{name}-run").exists(), "a run folder of its own"
         rng = random.Random(seed)
         journal = folder / f"{name}-run" / "journal.bin"
         # Ascending, because a run goes on from its last checkpoint, at most three steps back.
         for line in sorted(rng.sample(range(4, STEPS - 8, 4), 3)):
             kill_at(folder, name, line)
-            if cut_journal and journal.stat().st_size > 200:
+            if cut_journal:
+                assert journal.stat().st_size > 200, "there is a journal to tear"
                 os.truncate(journal, journal.stat().st_size - rng.randrange(1, 100))
         assert finish(folder, name) == reference, f"seed {seed}"
         found = read_journal(folder / f"{name}-run")
-        assert not found.get("tear"), f"seed {seed}: {found}"
+        assert found["whole"], f"seed {seed}: {found['problems']}"
+        assert (found["first_step"], found["missing_steps"]) == (0, 0), f"seed {seed}: {found}"
+        assert found["last_step"] >= STEPS - 1, f"seed {seed}: {found}"
 
 
 def test_three_kills_in_a_row_lose_and_repeat_nothing(tmp_path):
