@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t kHash = 7;
 
 // A record whose ids are base, base + 1, ... ; position picks the record.
-Result<Ids> Provide(std::uint32_t source, std::uint32_t epoch, std::uint64_t position) {
+Result<Ids> Provide(std::uint32_t /*source*/, std::uint32_t /*epoch*/, std::uint64_t position) {
   auto block = std::make_shared<SampleBlock>();
   block->metadata.position = position;
   block->metadata.ids_hash = {kHash};

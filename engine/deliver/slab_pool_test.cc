@@ -58,14 +58,16 @@ TEST(SlabPool, StopWakesWaitersAndHeldSlabsOutliveThePool) {
 }
 
 TEST(SlabPool, ManyThreadsStayWithinTheLimit) {
-  SlabPool pool(16 * 4096);
+  SlabPool pool(std::size_t{16} * 4096);
   std::atomic<bool> within{true};
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&pool, &within, t] {
       for (int i = 0; i < 500; ++i) {
-        auto slab = pool.Lease(4096U * (1 + (i + t) % 4), Clock::time_point::max());
-        if (!slab.ok() || pool.leased_bytes() > 16U * 4096) within = false;
+        auto slab = pool.Lease(std::size_t{4096} * static_cast<std::size_t>(1 + (i + t) % 4),
+                               Clock::time_point::max());
+        if (!slab.ok() || pool.leased_bytes() > std::size_t{16} * 4096) within = false;
         (*slab)->memory()[0] = std::byte{1};
       }
     });

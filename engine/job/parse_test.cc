@@ -46,7 +46,9 @@ TEST(ParseJob, ReadsEveryMember) {
   ASSERT_TRUE(job.ok()) << job.status().ToString();
   EXPECT_EQ(job->name, "pretrain");
   EXPECT_EQ(job->seed, 17U);
-  EXPECT_EQ(job->tokenizer->append, std::vector<std::string>{"<|endoftext|>"});
+  ASSERT_TRUE(job->tokenizer.has_value());
+  EXPECT_EQ(job->tokenizer->append,  // NOLINT(bugprone-unchecked-optional-access): asserted above
+            std::vector<std::string>{"<|endoftext|>"});
   ASSERT_EQ(job->sources.size(), 2U);
   EXPECT_EQ(job->sources[0].text, "text");
   EXPECT_EQ(job->sources[0].max_epochs, std::nullopt);
@@ -180,7 +182,7 @@ TEST(ToJson, SurvivesInvalidUtf8) {
   EXPECT_FALSE(ValidateJob(job).ok());
 }
 
-RC_GTEST_PROP(ToJson, RoundTripsWeights, (std::vector<double> raw)) {
+RC_GTEST_PROP(ToJson, RoundTripsWeights, (const std::vector<double>& raw)) {
   JobSpec job = *ParseJob(kJob);
   job.mixture.stages.resize(1);
   StageSpec& stage = job.mixture.stages[0];
@@ -202,7 +204,7 @@ RC_GTEST_PROP(ToJson, RoundTripsWeights, (std::vector<double> raw)) {
 RC_GTEST_PROP(ParseJob, NeverCrashesOnDamagedText, (std::vector<std::uint8_t> bytes)) {
   std::string text = kJob;
   for (std::size_t i = 0; i + 1 < bytes.size(); i += 2) {
-    text[(bytes[i] * 257U + i) % text.size()] = static_cast<char>(bytes[i + 1]);
+    text[(std::size_t{bytes[i]} * 257 + i) % text.size()] = static_cast<char>(bytes[i + 1]);
   }
   const Result<JobSpec> job = ParseJob(text);
   if (job.ok()) {

@@ -15,7 +15,7 @@ constexpr std::uint64_t kMaxReadAheadBytes = 16U << 20;
 constexpr std::uint64_t kBytesPerToken = 8 + 8 + 8 + 4 + 1;
 
 constexpr std::uint64_t kPageBytes = 4096;
-constexpr std::uint64_t kRoundingBytes = 7 * 64;
+constexpr std::uint64_t kRoundingBytes = std::uint64_t{7} * 64;
 
 // The largest memory of one rank's tensors of a step, cu_seqlens included.
 std::uint64_t StepBytes(const JobSpec& job) {

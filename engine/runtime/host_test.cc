@@ -8,6 +8,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -23,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 // The 256 bytes as tokens, no merges.
 std::string ByteVocabulary() {
-  static const char* const kDigits =
+  static constexpr std::string_view kDigits =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string file;
   for (int byte = 0; byte < 256; ++byte) {

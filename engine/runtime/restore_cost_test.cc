@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "engine/runtime/host.h"
@@ -67,7 +68,7 @@ class CountingFileSystem final : public FileSystem {
 
 // One plain JSON Lines file of a few hundred bytes a record, longer than kSteps steps.
 JobSpec Job(TemporaryFolder* folder) {
-  static const char* const kDigits =
+  static constexpr std::string_view kDigits =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string vocabulary;
   for (int byte = 0; byte < 256; ++byte) {

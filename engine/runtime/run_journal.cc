@@ -43,7 +43,7 @@ class RunJournal::FolderLock {
   const int descriptor_;
 };
 
-Result<std::unique_ptr<RunJournal>> RunJournal::Open(std::shared_ptr<FileSystem> fs,
+Result<std::unique_ptr<RunJournal>> RunJournal::Open(const std::shared_ptr<FileSystem>& fs,
                                                      const std::string& run_dir,
                                                      const JournalIdentity& identity,
                                                      std::uint64_t step, bool fork) {

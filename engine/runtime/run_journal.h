@@ -23,7 +23,7 @@ class RunJournal {
  public:
   // Opens RUN_DIR/journal.bin, cutting a torn tail. A journal of another stream is InvalidArgument
   // unless `fork`; `fork` voids what is recorded from `step` on.
-  static Result<std::unique_ptr<RunJournal>> Open(std::shared_ptr<FileSystem> fs,
+  static Result<std::unique_ptr<RunJournal>> Open(const std::shared_ptr<FileSystem>& fs,
                                                   const std::string& run_dir,
                                                   const JournalIdentity& identity,
                                                   std::uint64_t step, bool fork);

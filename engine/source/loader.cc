@@ -121,7 +121,7 @@ void SourceLoader::ReadTask() {
   changed_.NotifyAll();
 }
 
-void SourceLoader::TransformTask(std::shared_ptr<Slot> slot, std::shared_ptr<RawBlock> raw) {
+void SourceLoader::TransformTask(const std::shared_ptr<Slot>& slot, std::shared_ptr<RawBlock> raw) {
   Transform(*raw, slot->block.get());
   raw.reset();
   MutexLock lock(mutex_);

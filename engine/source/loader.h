@@ -84,7 +84,7 @@ class SourceLoader {
   // The task must not hold mutex_ when it returns; its failure becomes the loader's fault.
   void Submit(const char* what, Task task) WS_REQUIRES(mutex_);
   void ReadTask();
-  void TransformTask(std::shared_ptr<Slot> slot, std::shared_ptr<RawBlock> raw);
+  void TransformTask(const std::shared_ptr<Slot>& slot, std::shared_ptr<RawBlock> raw);
   void Transform(const RawBlock& raw, SampleBlock* out) const;
   std::shared_ptr<Slot> Find(std::uint32_t epoch, std::uint64_t position) WS_REQUIRES(mutex_);
   Result<std::shared_ptr<Slot>> Await(std::uint32_t epoch, std::uint64_t position,

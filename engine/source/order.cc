@@ -109,10 +109,10 @@ Status BlockReader::Seek(const RestartPoint& point) {
 
 Result<RawBlock> BlockReader::Next() {
   RawBlock out;
-  std::optional<UnitOrder> order;
-  if (!units_.empty()) order.emplace(source_.shuffle, seed_, source_id_, at_.epoch, units_.size());
+  // Of no units: the identity, which nothing asks.
+  const UnitOrder order(source_.shuffle, seed_, source_id_, at_.epoch, units_.size());
   while (at_.unit < units_.size()) {
-    const UnitRef& unit = units_[order->At(at_.unit)];
+    const UnitRef& unit = units_[order.At(at_.unit)];
     if (!unit_reader_) {
       if (open_shard_ != unit.shard) {
         open_shard_.reset();

@@ -25,8 +25,8 @@ struct UnitRef {
 // The id by which a source keys its randomness: xxh3-64 of its name.
 std::uint64_t SourceIdOf(const std::string& name);
 
-// The permutation of the units of an epoch; identity when the source is not shuffled. Requires
-// units > 0.
+// The permutation of the units of an epoch; identity when the source is not shuffled or
+// has none.
 class UnitOrder {
  public:
   UnitOrder(const ShuffleSpec& shuffle, std::uint64_t seed, std::uint64_t source_id,

@@ -6,6 +6,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 // The 256 bytes as tokens, no merges: ids are bytes.
 std::shared_ptr<const Tokenizer> ByteTokenizer() {
-  static const char* const kDigits =
+  static constexpr std::string_view kDigits =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string file;
   for (int byte = 0; byte < 256; ++byte) {

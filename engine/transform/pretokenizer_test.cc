@@ -108,13 +108,13 @@ TEST(PatternOfRegex, KnowsOnlyTheExactStrings) {
 }
 
 RC_GTEST_PROP(Words, JoinedGiveTheTextAndNoneIsEmpty, ()) {
-  static const std::vector<std::string> kParts = {
+  static const std::vector<std::string> parts = {
       "a", "S",  "'", "'s", "'LL",      " ",        "  ",           "\t",   "\n",  "\r\n",
       "1", "12", "!", ".",  "\xC3\xA9", "\xC2\xB2", "\xE3\x80\x80", "\x80", "\xE2"};
   std::string text;
   for (const std::size_t part : *rc::gen::container<std::vector<std::size_t>>(
-           rc::gen::inRange<std::size_t>(0, kParts.size()))) {
-    text += kParts[part];
+           rc::gen::inRange<std::size_t>(0, parts.size()))) {
+    text += parts[part];
   }
   for (const Words& words : {Gpt2(text), Cl100k(text), LineEnd(text)}) {
     std::string joined;

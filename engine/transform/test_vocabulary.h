@@ -27,6 +27,7 @@ inline std::string Base64(std::string_view bytes) {
 // 256 single bytes in order, then `more`.
 inline std::vector<std::string> ByteTokens(const std::vector<std::string>& more = {}) {
   std::vector<std::string> tokens;
+  tokens.reserve(256 + more.size());
   for (int b = 0; b < 256; ++b) tokens.emplace_back(1, static_cast<char>(b));
   tokens.insert(tokens.end(), more.begin(), more.end());
   return tokens;
@@ -87,9 +88,9 @@ inline std::string JsonFile(const std::vector<std::string>& tokens,
     const std::string right = ByteAlphabet(merges[i].second);
     if (i > 0) file += ", ";
     if (merges_as_pairs) {
-      file += "[\"" + left + "\", \"" + right + "\"]";
+      file.append("[\"").append(left).append("\", \"").append(right).append("\"]");
     } else {
-      file += "\"" + left + " " + right + "\"";
+      file.append("\"").append(left).append(" ").append(right).append("\"");
     }
   }
   return file + "]}}\n";

@@ -106,6 +106,7 @@ TEST(Tokenizer, ManyThreadsGetTheSameIds) {
   const Ids expected = Encode(*tokenizer, text);
   std::vector<Ids> found(4);
   std::vector<std::thread> threads;
+  threads.reserve(found.size());
   for (Ids& ids : found) threads.emplace_back([&] { ids = Encode(*tokenizer, text); });
   for (std::thread& thread : threads) thread.join();
   for (const Ids& ids : found) EXPECT_EQ(ids, expected);
