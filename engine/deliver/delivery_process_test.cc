@@ -67,6 +67,12 @@ class Peer {
     return "";
   }
   void Signal(int signal) const { kill(pid_, signal); }
+  // Waits until it is stopped indeed.
+  void Stop() const {
+    Signal(SIGSTOP);
+    int result = 0;
+    waitpid(pid_, &result, WUNTRACED);
+  }
   // Sends the signal and waits for the end.
   void Kill(int signal) {
     Signal(signal);
@@ -150,7 +156,7 @@ TEST_F(Processes, AStoppedTrainerDoesNotHoldUpTheOthers) {
   Serve(2);
   Peer stopped(Arguments("hold", 2, 0, 2));
   ASSERT_EQ(stopped.Await("holding"), "holding");
-  stopped.Signal(SIGSTOP);
+  stopped.Stop();
   Peer other(Arguments("fetch", 2, 1, 200));
   EXPECT_EQ(other.Await("step 199"), "step 199");
   EXPECT_EQ(other.Join(), 0);
@@ -164,7 +170,7 @@ TEST_F(Processes, AKilledHostIsNoticedByWaitingAndIdleRanksLongBeforeTheirDeadli
   const auto batch = *client->Next(Soon());
   EXPECT_EQ(client->welcome().host_pid, host.pid());
   const std::string name = "host process " + std::to_string(host.pid());
-  host.Signal(SIGSTOP);
+  host.Stop();
   Status status;
   std::thread waiter([&] { status = client->Next(Clock::time_point::max()).status(); });
   host.Kill(SIGKILL);
@@ -182,7 +188,7 @@ TEST_F(Processes, AHostThatDoesNotAnswerIsAnErrorAtTheDeadlineNotAHang) {
   const ServerOptions options = OptionsFor(folder_.path(), 1);
   const auto client = *Client::Connect(ClientFor(options, 0), Soon());
   ASSERT_TRUE(client->Next(Soon()).ok());
-  host.Signal(SIGSTOP);
+  host.Stop();
   const Status status = client->Next(Clock::now()).status();
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_NE(status.message().find("is it stopped"), std::string::npos) << status.message();
