@@ -81,7 +81,7 @@ TEST(ParseJob, NamesTheNearestKey) {
   ExpectError(With("\"seed\"", "\"sede\""), {"sede: unknown key", "did you mean \"seed\""});
   ExpectError(With("\"max_epochs\"", "\"maxEpochs\""), {"sources[1].maxEpochs", "\"max_epochs\""});
   ExpectError(With("\"records\"", "\"record\""), {"sources[1].shuffle.record", "\"records\""});
-  ExpectError(With("\"dp\"", "\"zzzzzzzz\""), {"mesh.zzzzzzzz", "valid: dp, cp, tp, pp, vpp"});
+  ExpectError(With("\"dp\"", "\"zzzzzzzz\""), {"mesh.zzzzzzzz", "valid: dp, cp, tp, pp, vpp, ep"});
   ExpectError(With("{\"code\": 1}", "{\"cod\": 1}"),
               {"mixture.stages[1].weights", "unknown source \"cod\"", "did you mean \"code\""});
   ExpectError(With("\"stop\"", "\"stopp\""), {"sources[1].on_exhausted", "did you mean \"stop\""});
