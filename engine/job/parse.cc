@@ -149,6 +149,16 @@ void ReadLimits(const json& value, LimitSpec* limits, Status* error) {
 
 }  // namespace
 
+Result<MeshSpec> ParseMesh(std::string_view text) {
+  WS_ASSIGN_OR_RETURN(const json value, job_internal::ParseStrict(text));
+  Status error;
+  MeshSpec mesh;
+  ReadMesh(value, &mesh, &error);
+  WS_RETURN_IF_ERROR(error);
+  WS_RETURN_IF_ERROR(ValidateMesh(mesh));
+  return mesh;
+}
+
 Result<JobSpec> ParseJob(std::string_view text) {
   WS_ASSIGN_OR_RETURN(const json value, job_internal::ParseStrict(text));
   Status error;

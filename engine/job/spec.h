@@ -131,6 +131,8 @@ inline constexpr std::uint32_t kMembershipVersion = 1;
 // InvalidArgument; the message names the key by its path ("sources[2].shuffle.records"), what was
 // found and what would fit.
 Result<JobSpec> ParseJob(std::string_view json);
+// The `mesh` of that JSON alone; validated without a batch.
+Result<MeshSpec> ParseMesh(std::string_view json);
 // The canonical JSON of a job: ParseJob(ToJson(job)) == job, equal jobs give equal bytes.
 std::string ToJson(const JobSpec& job);
 // The `mixture` of that JSON alone, as Decision::mixture_json takes it.
