@@ -9,6 +9,7 @@
 
 #include "engine/base/format_text.h"
 #include "engine/construct/microbatch_writer.h"
+#include "engine/job/validate.h"
 
 namespace widestream {
 namespace {
@@ -123,7 +124,7 @@ ConstructRule RuleOf(const BatchSpec& batch, const MeshSpec& mesh) {
   const ContextSplit split = SplitOf(mesh, batch.layout);
   rule.slices.cp = mesh.cp;
   rule.slices.zigzag = split == ContextSplit::kZigzagDocument || split == ContextSplit::kZigzagRow;
-  rule.by_piece = IsThd(batch) && split == ContextSplit::kZigzagDocument;
+  rule.by_piece = mesh.cp > 1 && IsThd(batch) && split == ContextSplit::kZigzagDocument;
   rule.padding = PaddingOf(batch, mesh);
   rule.longest_segment = rule.padding.Piece(LongestPiece(batch));
   if (batch.fixed_shapes) rule.fixed = FixedShapeOf(batch, mesh);
@@ -137,9 +138,8 @@ Stages StagesOf(const MeshSpec& mesh, std::string_view name) {
   return name.starts_with("cu_seqlens") ? Stages::kEvery : Stages::kFirst;
 }
 
-// The ids of a piece in a record that must still read as it was planned.
-Result<Ids> IdsOf(const Piece& piece, const IdsProvider& provider, const PieceNamer& name) {
-  WS_ASSIGN_OR_RETURN(Ids ids, provider(piece.source, piece.epoch, piece.position));
+// The record of a piece must still read as it was planned.
+Status CheckIds(const Piece& piece, const Ids& ids, const PieceNamer& name) {
   const std::uint64_t needed = std::uint64_t{piece.start} + piece.length + (piece.last ? 0 : 1);
   const MetadataBatch& metadata = ids.block->metadata;
   if (ids.size < needed ||
@@ -149,7 +149,7 @@ Result<Ids> IdsOf(const Piece& piece, const IdsProvider& provider, const PieceNa
         " gives other tokens than when it was planned; its text or the tokenizer changed. Put it "
         "back, or start a new run");
   }
-  return ids;
+  return Status::Ok();
 }
 
 void WritePiece(const Ids& ids, const Piece& piece, std::int64_t first_position,
@@ -177,7 +177,8 @@ Status WriteRow(const Source& source, const std::vector<std::uint32_t>& row, std
   writer->StartDomain(width);
   for (const std::uint32_t index : row) {
     const Piece& piece = source.plan.pieces[index];
-    WS_ASSIGN_OR_RETURN(const Ids ids, IdsOf(piece, source.ids, source.name));
+    WS_ASSIGN_OR_RETURN(const Ids ids, source.ids(piece.source, piece.epoch, piece.position));
+    WS_RETURN_IF_ERROR(CheckIds(piece, ids, source.name));
     segment = whole ? 1 : segment + 1;
     WritePiece(ids, piece, whole ? writer->at() : 0, segment, writer);
     if (!whole) boundaries->Add(piece.length);
@@ -199,12 +200,13 @@ Status WriteThd(const Source& source, const std::vector<std::uint32_t>& row, std
   if (!by_piece) writer->StartDomain(width);
   for (const std::uint32_t index : row) {
     const Piece& piece = source.plan.pieces[index];
-    WS_ASSIGN_OR_RETURN(const Ids ids, IdsOf(piece, source.ids, source.name));
+    WS_ASSIGN_OR_RETURN(const Ids ids, source.ids(piece.source, piece.epoch, piece.position));
+    WS_RETURN_IF_ERROR(CheckIds(piece, ids, source.name));
     const std::int64_t length = piece.length;
     const auto in_memory = static_cast<std::int64_t>(source.rule.padding.Piece(piece.length));
     if (by_piece) writer->StartDomain(in_memory);
     WritePiece(ids, piece, 0, ++segment, writer);
-    writer->Padding(in_memory - length, length);
+    if (in_memory > length) writer->Padding(in_memory - length, length);
     real->Add(length);
     padded->Add(in_memory);
     used += in_memory;
@@ -287,6 +289,37 @@ Result<BatchView> LayOut(const BatchSpec& batch, std::shared_ptr<const StepPlan>
   }
   view.plan = std::move(plan);
   return view;
+}
+
+std::uint64_t ReservedBytes(const BatchSpec& batch, const MeshSpec& mesh) {
+  constexpr std::uint64_t kTensors = 7;
+  constexpr std::uint64_t kBoundaryBytes = 8;  // cu_seqlens, and in thd cu_seqlens_padded
+  const std::uint64_t group = MicrobatchMultiple(mesh);
+  const auto divide_up = [](std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; };
+  std::uint64_t tokens = 0;
+  std::uint64_t microbatches = group;
+  if (!IsThd(batch)) {
+    // As BuildLayout does it; a short last step takes no more.
+    const std::uint64_t fit =
+        batch.microbatch_tokens == 0 ? batch.rows : batch.microbatch_tokens / batch.sequence_length;
+    microbatches = divide_up(divide_up(batch.rows, mesh.dp * fit), group) * group;
+    tokens = microbatches * divide_up(batch.rows, mesh.dp * microbatches) * batch.sequence_length;
+  } else {
+    const PaddingRule padding = PaddingOf(batch, mesh);
+    tokens = batch.tokens + LongestPiece(batch);
+    // A piece of 256 tokens or more is taken for the rule.
+    tokens += tokens / 256 * (padding.document - 1);
+    if (batch.microbatch_tokens != 0)
+      microbatches += std::min(tokens, 4 * (tokens / batch.microbatch_tokens + 1));
+    tokens += microbatches * (padding.microbatch - 1);
+    if (batch.fixed_shapes) {
+      // Twice the least number of a rank, each as large as the cap.
+      microbatches = group + 2 * (tokens / mesh.dp / batch.microbatch_tokens + 1);
+      tokens = microbatches * batch.microbatch_tokens;
+    }
+  }
+  return tokens * (kSlabBytesPerToken + kBoundaryBytes) +
+         microbatches * kTensors * mesh.cp * kAlignment + (64U << 10);
 }
 
 Status Construct(const BatchSpec& batch, const BatchView& view, const IdsProvider& ids,

@@ -119,15 +119,16 @@ class Boundaries {
     values_[0] = 0;
   }
   void Add(std::int64_t length) {
-    values_[written_] = values_[written_ - 1] + static_cast<std::int32_t>(length);
-    ++written_;
+    sum_ += static_cast<std::int32_t>(length);
+    values_[written_++] = sum_;
   }
-  void FillUp() { std::fill(values_ + written_, values_ + count_, values_[written_ - 1]); }
+  void FillUp() { std::fill(values_ + written_, values_ + count_, sum_); }
 
  private:
   std::int32_t* values_;
   std::int64_t count_;
   std::int64_t written_ = 1;
+  std::int32_t sum_ = 0;
 };
 
 }  // namespace widestream::construct_internal

@@ -465,6 +465,9 @@ RC_GTEST_PROP(PlacesProperty, ShapesOfOneNumberAgree, ()) {
     const auto bucket = Build(c.batch, c.mesh, c.plan, dp);
     if (!bucket.ok()) RC_FAIL(bucket.status().ToString());
     RC_ASSERT(bucket->view.microbatches.size() == count);
+    // In thd the pieces here are too short for their padding to be foreseen.
+    if (c.batch.layout != BatchLayout::kThd)
+      RC_ASSERT(bucket->view.size_bytes <= ReservedBytes(c.batch, c.mesh));
     for (std::size_t m = 0; m < count; ++m) {
       const MicrobatchView& view = bucket->view.microbatches[m];
       shapes.insert(view.shape);

@@ -99,7 +99,9 @@ ContextSplit SplitOf(const MeshSpec& mesh, BatchLayout layout) {
                                                             : ContextSplit::kZigzagRow);
 }
 
-std::uint64_t PaddingRule::Piece(std::uint64_t length) const { return RoundUp(length, document); }
+std::uint64_t PaddingRule::Piece(std::uint64_t length) const {
+  return document == 1 ? length : RoundUp(length, document);
+}
 
 std::uint64_t PaddingRule::Microbatch(std::uint64_t tokens) const {
   return RoundUp(std::max<std::uint64_t>(tokens, 1), microbatch);
