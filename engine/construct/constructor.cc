@@ -17,7 +17,6 @@ namespace {
 using construct_internal::Boundaries;
 using construct_internal::kCuSeqlens;
 using construct_internal::kCuSeqlensPadded;
-using construct_internal::kTokens;
 using construct_internal::MicrobatchWriter;
 
 constexpr std::size_t kAlignment = 64;

@@ -212,7 +212,7 @@ TEST(Cases, P05ABucketDoesNotGrowWithTheRanksThatShareIt) {
     mesh.pp = 2;
     const auto shared = Build(Thd(64), mesh, plan);
     ASSERT_TRUE(shared.ok());
-    EXPECT_LE(shared->view.size_bytes, alone->view.size_bytes + 5 * 64 * (cp - 1));
+    EXPECT_LE(shared->view.size_bytes, alone->view.size_bytes + std::size_t{5} * 64 * (cp - 1));
     const auto tree = ClientPlaceTree::Make(mesh);
     ASSERT_TRUE(tree.ok());
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::set<std::size_t>> offsets;
@@ -360,7 +360,8 @@ Case RandomCase() {
     c.batch.rows = Draw(1, 6);
     c.batch.cross_document_attention = Draw(0, 1) == 1;
     c.batch.fixed_shapes = Draw(0, 1) == 1;
-    if (Draw(0, 1) == 1) c.batch.microbatch_tokens = c.batch.sequence_length * Draw(1, 2);
+    if (Draw(0, 1) == 1)
+      c.batch.microbatch_tokens = std::uint64_t{c.batch.sequence_length} * Draw(1, 2);
   }
   const std::uint32_t longest = std::min(40U, c.batch.sequence_length);
   const std::uint32_t count = thd ? Draw(0, 12) : c.batch.rows;

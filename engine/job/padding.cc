@@ -85,7 +85,7 @@ Status ValidateRows(const BatchSpec& batch, const MeshSpec& mesh) {
     return Bad(context ? "mesh.cp" : "mesh.tp",
                StrCat("found ", context ? mesh.cp : mesh.tp, ", but sequence_length ",
                       batch.sequence_length, " is no multiple of ", multiple, " (",
-                      context ? (multiple % (2 * mesh.cp) == 0 ? "2 * cp" : "cp") : "tp",
+                      context ? (split == ContextSplit::kZigzagRow ? "2 * cp" : "cp") : "tp",
                       context && mesh.sequence_parallel ? " * tp" : "",
                       "): the ranks take equal slices of a row; change one of them"));
   }
