@@ -443,7 +443,8 @@ RC_GTEST_PROP(PlacesProperty, TheSlicesAreTheWholeEachTokenOnce, ()) {
             std::all_of(work.begin(), work.end(), [&](std::uint64_t w) { return w == work[0]; }));
       }
       for (std::size_t i = 0; i < positions.size(); ++i) {
-        RC_ASSERT(positions[i] == 0 || positions[i] == positions[i - 1] + 1);
+        const std::int64_t next = i == 0 ? 0 : positions[i - 1] + 1;
+        RC_ASSERT(positions[i] == 0 || positions[i] == next);
       }
     }
   }
