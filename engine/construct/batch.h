@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/plan/plan.h"
+#include "engine/plan/place_tree.h"
 
 namespace widestream {
 
@@ -45,4 +46,5 @@ struct BatchView {
   std::shared_ptr<const StepPlan> plan;
 };
 
+inline BatchView SelectFor(const BatchView& view, const Place&) { return view; }
 }  // namespace widestream

@@ -17,6 +17,10 @@ struct Mapping {
   std::size_t size_bytes = 0;
 };
 
+std::size_t RoundUp(std::size_t size_bytes) {
+  return std::max<std::size_t>(1, (size_bytes + kPageBytes - 1) / kPageBytes) * kPageBytes;
+}
+
 void Unmap(const Mapping& mapping) {
   if (mapping.data != nullptr) munmap(mapping.data, mapping.size_bytes);
 }
@@ -36,6 +40,24 @@ struct SlabPool::Shared {
   explicit Shared(std::size_t limit) : limit_bytes(limit) {}
   ~Shared() {
     for (const Mapping& mapping : free) Unmap(mapping);
+  }
+
+  Status WaitForRoom(std::size_t rounded, std::chrono::steady_clock::time_point deadline)
+      WS_REQUIRES(mutex) {
+    if (rounded > limit_bytes) {
+      return Status::InvalidArgument(
+          "a step's tensors need " + std::to_string(rounded) + " bytes, limits.host_memory leaves " +
+          std::to_string(limit_bytes) + " for batches; raise it or lower the batch");
+    }
+    while (leased_bytes + rounded > limit_bytes && !stopped) {
+      if (!returned.WaitUntil(mutex, deadline) && std::chrono::steady_clock::now() >= deadline) {
+        return Status::DeadlineExceeded(
+            "all memory for batches is held by " + std::to_string(leases) +
+            " batches that the trainer has not released; drop references to old batches");
+      }
+    }
+    if (stopped) return Status::Cancelled("the slab pool was stopped");
+    return Status::Ok();
   }
 };
 
@@ -69,24 +91,10 @@ SlabPool::~SlabPool() { Stop(); }
 
 Result<std::shared_ptr<Slab>> SlabPool::Lease(std::size_t size_bytes,
                                               std::chrono::steady_clock::time_point deadline) {
-  const std::size_t rounded =
-      std::max<std::size_t>(1, (size_bytes + kPageBytes - 1) / kPageBytes) * kPageBytes;
+  const std::size_t rounded = RoundUp(size_bytes);
   Shared& shared = *shared_;
   MutexLock lock(shared.mutex);
-  if (rounded > shared.limit_bytes) {
-    return Status::InvalidArgument(
-        "a step's tensors need " + std::to_string(rounded) + " bytes, limits.host_memory leaves " +
-        std::to_string(shared.limit_bytes) + " for batches; raise it or lower the batch");
-  }
-  while (shared.leased_bytes + rounded > shared.limit_bytes && !shared.stopped) {
-    if (!shared.returned.WaitUntil(shared.mutex, deadline) &&
-        std::chrono::steady_clock::now() >= deadline) {
-      return Status::DeadlineExceeded(
-          "all memory for batches is held by " + std::to_string(shared.leases) +
-          " batches that the trainer has not released; drop references to old batches");
-    }
-  }
-  if (shared.stopped) return Status::Cancelled("the slab pool was stopped");
+  WS_RETURN_IF_ERROR(shared.WaitForRoom(rounded, deadline));
   // The smallest free slab that fits without wasting more than half of it.
   auto best = shared.free.end();
   for (auto it = shared.free.begin(); it != shared.free.end(); ++it) {
@@ -117,6 +125,12 @@ Result<std::shared_ptr<Slab>> SlabPool::Lease(std::size_t size_bytes,
   shared.leased_bytes += mapping.size_bytes;
   ++shared.leases;
   return std::shared_ptr<Slab>(std::make_shared<PooledSlab>(shared_, mapping, size_bytes));
+}
+
+Status SlabPool::WaitForRoom(std::size_t size_bytes,
+                             std::chrono::steady_clock::time_point deadline) {
+  MutexLock lock(shared_->mutex);
+  return shared_->WaitForRoom(RoundUp(size_bytes), deadline);
 }
 
 void SlabPool::Stop() {

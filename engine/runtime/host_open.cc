@@ -1,5 +1,6 @@
 // Opening a Host: tokenizer, sources, state and journal, before the first step is planned.
 #include <algorithm>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -45,14 +46,15 @@ Result<std::unique_ptr<Host>> Host::Make(JobSpec job, HostOptions options) {
 }
 
 Status Host::Open() {
-  if (job_.mesh.cp != 1 || job_.mesh.tp != 1 || job_.mesh.pp != 1) {
-    return Status::InvalidArgument(
-        StrCat("mesh has cp ", job_.mesh.cp, ", tp ", job_.mesh.tp, ", pp ", job_.mesh.pp,
-               "; this version delivers to data-parallel ranks only, set them to 1"));
+  if (options_.dp_ranks.empty()) {
+    options_.dp_ranks.resize(job_.mesh.dp);
+    std::iota(options_.dp_ranks.begin(), options_.dp_ranks.end(), 0U);
   }
-  if (options_.rank >= job_.mesh.dp) {
-    return Status::InvalidArgument(
-        StrCat("rank ", options_.rank, " is not below mesh.dp = ", job_.mesh.dp));
+  for (const std::uint32_t rank : options_.dp_ranks) {
+    if (rank >= job_.mesh.dp) {
+      return Status::InvalidArgument(
+          StrCat("data-parallel rank ", rank, " is not below mesh.dp = ", job_.mesh.dp));
+    }
   }
   if (options_.held_out) {
     // The validation stream: the same mixture over the held-out records, once.
@@ -65,9 +67,9 @@ Status Host::Open() {
     stage.ramp = 0;
     job_.mixture.stages = {stage};
     job_.batch.last_step = LastStepPolicy::kFill;
-    job_.mesh.dp = 1;
+    job_.mesh = MeshSpec{};
     job_.held_out_stream = true;
-    options_.rank = 0;
+    options_.dp_ranks = {0};
   }
   if (!options_.run_fs) options_.run_fs = LocalFileSystem();
   if (!job_.tokenizer)
@@ -116,7 +118,7 @@ Status Host::Open() {
 
   WS_ASSIGN_OR_RETURN(StateDocument document, InitialDocument());
   WS_RETURN_IF_ERROR(OpenSources(&document));
-  if (!job_.run_dir.empty() && !options_.held_out) {
+  if (!job_.run_dir.empty() && !options_.held_out && options_.journal) {
     if (new_identity_ && !options_.fork) {
       // The journal goes on as that of the edited stream; what was decided for later steps still
       // holds.

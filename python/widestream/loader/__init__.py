@@ -1,6 +1,28 @@
-"""The data loader: batches of a job's stream, in this process."""
+"""The data loader: batches of a job's stream, for one rank."""
 
-from widestream.loader.batch import Batch, Microbatch, Span
-from widestream.loader.data_loader import DataLoader
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from widestream.loader.batch import Batch, Microbatch, Span
+    from widestream.loader.data_loader import DataLoader
+
+# Loaded when used: the host process needs the engine of this package, but neither numpy nor the job's schema.
+_LAZY = {
+    "Batch": "widestream.loader.batch",
+    "DataLoader": "widestream.loader.data_loader",
+    "Microbatch": "widestream.loader.batch",
+    "Span": "widestream.loader.batch",
+}
 
 __all__ = ["Batch", "DataLoader", "Microbatch", "Span"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'widestream.loader' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
