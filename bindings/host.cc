@@ -76,8 +76,7 @@ std::unique_ptr<EmbeddedHost> MakeHost(const std::string& job_json, std::uint32_
     options.fork = fork;
     options.journal = journal;
     options.state_json = state_json;
-    WS_ASSIGN_OR_RETURN(std::unique_ptr<Host> host,
-                        Host::Make(std::move(job), std::move(options)));
+    WS_ASSIGN_OR_RETURN(std::unique_ptr<Host> host, Host::Make(std::move(job), std::move(options)));
     return std::make_unique<EmbeddedHost>(std::move(host), places.place(rank));
   };
   Result<std::unique_ptr<EmbeddedHost>> host = Status::Internal("not made");
@@ -160,8 +159,8 @@ void register_host(nb::module_& m) {
              ThrowIfError(status);
            })
       .def(
-          "stop", [](EmbeddedHost& host, bool) { host.host().Stop(); },
-          nb::arg("returning") = false, nb::call_guard<nb::gil_scoped_release>())
+          "stop", [](EmbeddedHost& host) { host.host().Stop(); },
+          nb::call_guard<nb::gil_scoped_release>())
       .def("status_json", [](EmbeddedHost& host) { return host.host().StatusJson(); })
       .def("description_json", [](EmbeddedHost& host) { return host.host().DescriptionJson(); });
 }

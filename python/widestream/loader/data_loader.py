@@ -91,7 +91,7 @@ class DataLoader:
         self._delivered = 0
         self._step: int | None = None
         if self._engine is not None:
-            self._engine.stop(returning=True)
+            self._engine.stop()
         text = json.dumps(state) if state is not None else ""
         if self._launch is not None:
             self._engine = attach(
