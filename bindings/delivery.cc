@@ -135,6 +135,10 @@ nb::dict ServerStatusOf(const Server& server) {
 }  // namespace
 
 void register_delivery(nb::module_& m) {
+  m.def(
+      "job_hash",
+      [](const std::string& json) { return IdentityOf(ValueOrThrow(ParseJob(json))).hash; },
+      nb::arg("job_json"), "Of everything that the ranks of a job must agree in.");
   nb::class_<AttachedClient>(m, "Client", "A rank's end of its node's host. Thread-safe.")
       .def(nb::new_(&MakeClient), nb::arg("socket_path"), nb::arg("job_json"), nb::arg("rank"),
            nb::arg("world"), nb::arg("launch_id"), nb::arg("state_json") = "",

@@ -6,10 +6,10 @@ import json
 import time
 from typing import Any
 
-from widestream.errors import DeadlineExceededError, NotFoundError, UnavailableError
-from widestream.hosting.folder import HostFolder, host_folder
+from widestream.errors import DeadlineExceededError, UnavailableError
+from widestream.hosting.folder import HostFolder, host_folder, is_held
 from widestream.hosting.launch import Launch
-from widestream.hosting.process import HostDescription
+from widestream.hosting.process import HostDescription, make_room
 from widestream.hosting.start import start_host
 from widestream.loader.engine import core
 
@@ -22,6 +22,7 @@ def attach(
     *,
     state_json: str = "",
     fork: bool = False,
+    begin_step: int | None = None,
     start: bool = True,
     attach_seconds: float = 60.0,
 ) -> Any:
@@ -38,6 +39,8 @@ def attach(
     folder = host_folder(job["run_dir"], launch.launch_id, launch.node)
     job_json = json.dumps(job)
     end = time.monotonic() + attach_seconds
+    if launch.local_rank == 0 and start:
+        make_room(folder, job_json)
     while True:
         left = end - time.monotonic()
         try:
@@ -45,19 +48,18 @@ def attach(
                 str(folder.socket),
                 job_json,
                 rank=launch.rank,
+                world=launch.world,
                 launch_id=launch.launch_id,
                 state_json=state_json,
                 fork=fork,
+                begin_step=begin_step,
                 timeout_seconds=max(left, 0.01),
-                log=str(folder.log),
             )
-        except NotFoundError as error:  # nobody listens
-            seen: Exception = error
-            if launch.local_rank == 0 and start:
+        except UnavailableError as error:  # nobody listens, or other ranks are still in an older session
+            seen = error
+            if launch.local_rank == 0 and start and not is_held(folder.root, folder.path.name):
                 _start(folder, job, launch)
                 continue
-        except UnavailableError as error:
-            seen = error
         if left <= 0:
             raise DeadlineExceededError(
                 f"rank {launch.rank} found no host at {folder.socket} to attach to within {attach_seconds:.0f} s: "
@@ -73,5 +75,6 @@ def _start(folder: HostFolder, job: dict[str, Any], launch: Launch) -> None:
         ranks=launch.local_world,
         journal=launch.node == 0,
         watch_pid=launch.watch_pid,
+        log=str(folder.log),
     )
     start_host(folder, description)

@@ -90,6 +90,15 @@ class FolderLock:
         os.close(self._descriptor)
 
 
+def is_held(root: Path, name: str) -> bool:
+    """Whether a host process holds the lock."""
+    try:
+        FolderLock(root, name).release()
+    except UnavailableError:
+        return True
+    return False
+
+
 def remove_leftovers(root: Path) -> list[Path]:
     """Removes the folders of hosts that were killed: those whose lock nobody holds. Returns what was removed."""
     removed = []

@@ -7,22 +7,28 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """``idle_seconds``: since when no rank is attached (0 while one is). ``complete``: every rank that this host feeds
-    has attached to the present session. ``all_left``: each of those that attached said goodbye, for good."""
+    """``idle_seconds``: since when no rank is attached. ``complete``: every rank that the host feeds has attached once.
+
+    ``left_gracefully``: the last one to go said goodbye; else its process died.
+    """
 
     attached: int
     idle_seconds: float
     complete: bool
-    all_left: bool
+    left_gracefully: bool
     watched_alive: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """``start_seconds`` for ranks to attach, ``restart_seconds`` for a trainer that died to come back."""
+    """``start_seconds`` for ranks to attach, ``restart_seconds`` for a trainer that died to come back.
+
+    ``quiet_seconds``: ranks that go back to a state leave and attach again within it.
+    """
 
     start_seconds: float = 120.0
     restart_seconds: float = 60.0
+    quiet_seconds: float = 1.0
     forever: bool = False
 
 
@@ -34,10 +40,10 @@ def reason_to_end(seen: Seen, patience: Patience) -> str | None:
         return "the process that it was started for is gone"
     if patience.forever:
         return None
-    if seen.complete and seen.all_left:
-        return "every rank has left"
-    if not seen.complete and seen.idle_seconds >= patience.start_seconds:
-        return f"not all ranks attached within {patience.start_seconds:.0f} s"
-    if seen.complete and seen.idle_seconds >= patience.restart_seconds:
-        return f"the ranks died and none came back within {patience.restart_seconds:.0f} s"
-    return None
+    if not seen.complete:
+        late = seen.idle_seconds >= patience.start_seconds
+        return f"not all ranks attached within {patience.start_seconds:g} s" if late else None
+    if seen.left_gracefully:
+        return "every rank has left" if seen.idle_seconds >= patience.quiet_seconds else None
+    late = seen.idle_seconds >= patience.restart_seconds
+    return f"the ranks died and none came back within {patience.restart_seconds:g} s" if late else None
