@@ -14,6 +14,7 @@
 #include "bindings/batch.h"
 #include "bindings/errors.h"
 #include "engine/deliver/client.h"
+#include "engine/deliver/constant_provider.h"
 #include "engine/deliver/server.h"
 #include "engine/job/spec.h"
 #include "engine/runtime/node_host.h"
@@ -89,14 +90,17 @@ std::unique_ptr<AttachedClient> MakeClient(const std::string& socket_path,
                                            std::optional<std::uint64_t> begin_step,
                                            double timeout_seconds) {
   std::shared_ptr<Client> client = Released([&]() -> Result<std::unique_ptr<Client>> {
-    WS_ASSIGN_OR_RETURN(const JobSpec job, ParseJob(job_json));
     ClientOptions options;
     options.socket_path = socket_path;
     options.rank = rank;
     options.world = world;
-    JobIdentity identity = IdentityOf(job);
-    options.job_hash = std::move(identity.hash);
-    options.job_keys = std::move(identity.keys);
+    // Constant steps belong to no job.
+    if (!job_json.empty()) {
+      WS_ASSIGN_OR_RETURN(const JobSpec job, ParseJob(job_json));
+      JobIdentity identity = IdentityOf(job);
+      options.job_hash = std::move(identity.hash);
+      options.job_keys = std::move(identity.keys);
+    }
     options.launcher_id = launch_id;
     options.state_json = state_json;
     options.fork = fork;
@@ -104,6 +108,29 @@ std::unique_ptr<AttachedClient> MakeClient(const std::string& socket_path,
     return Client::Connect(std::move(options), In(timeout_seconds));
   });
   return std::make_unique<AttachedClient>(std::move(client));
+}
+
+Result<std::unique_ptr<Server>> ServeConstant(const std::string& folder,
+                                              const ConstantSteps& shape) {
+  class Factory final : public SessionFactory {
+   public:
+    explicit Factory(const ConstantSteps& shape) : shape_(shape) {}
+    Result<std::unique_ptr<StepProvider>> Open(const std::string&, bool) override {
+      return MakeConstantProvider(shape_);
+    }
+
+   private:
+    ConstantSteps shape_;
+  };
+  ServerOptions options;
+  options.folder = folder;
+  options.world = shape.buckets;
+  for (std::uint32_t rank = 0; rank < shape.buckets; ++rank) {
+    ServedPlace place;
+    place.rank = place.bucket = place.leader = place.dp = rank;
+    options.places.push_back(place);
+  }
+  return Server::Make(std::move(options), std::make_unique<Factory>(shape));
 }
 
 nb::dict ServerStatusOf(const Server& server) {
@@ -228,6 +255,16 @@ void register_delivery(nb::module_& m) {
            }),
            nb::arg("job_json"), nb::arg("folder"), nb::arg("log_path") = "",
            nb::arg("first_rank") = 0, nb::arg("ranks") = 1, nb::arg("journal") = true)
+      .def_static(
+          "constant",
+          [](const std::string& folder, std::uint64_t steps, std::uint32_t ranks,
+             std::uint64_t bucket_bytes, std::uint32_t slabs) {
+            return Released(
+                [&] { return ServeConstant(folder, {steps, ranks, bucket_bytes, slabs}); });
+          },
+          nb::arg("folder"), nb::arg("steps"), nb::arg("ranks"), nb::arg("bucket_bytes"),
+          nb::arg("slabs") = 4,
+          "A server of steps that nobody writes: what is measured on it is the delivery alone.")
       .def("status", &ServerStatusOf)
       .def_prop_ro("socket_path", &Server::socket_path)
       .def("stop", &Server::Stop, nb::call_guard<nb::gil_scoped_release>());

@@ -33,6 +33,7 @@ class HostFolder:
     def socket(self) -> Path:
         return self.path / "host.sock"
 
+
 def host_folder(run_dir: str, launch_id: str, node: int) -> HostFolder:
     """Where the host of a run's node is found: the same for all ranks that name the same run folder.
 

@@ -46,5 +46,7 @@ def serve_in_foreground(
     return run_host(
         folder,
         description,
-        lambda: say(f"{job.name}: ranks {first_rank} to {first_rank + ranks - 1} of {world} can attach at {folder.socket}"),
+        lambda: say(
+            f"{job.name}: ranks {first_rank} to {first_rank + ranks - 1} of {world} can attach at {folder.socket}"
+        ),
     )

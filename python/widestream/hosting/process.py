@@ -66,7 +66,9 @@ def run_host(folder: HostFolder, description: HostDescription, on_ready: Callabl
     log(f"serves ranks {description.first_rank} to {last} at {folder.socket}")
     try:
         with _Signals() as signals:
-            note_of(folder).write_text(json.dumps({"pid": os.getpid(), "job": core().job_hash(json.dumps(description.job))}))
+            note_of(folder).write_text(
+                json.dumps({"pid": os.getpid(), "job": core().job_hash(json.dumps(description.job))})
+            )
             reason = _serve(folder, description, on_ready, signals)
     finally:
         shutil.rmtree(folder.path, ignore_errors=True)
@@ -75,9 +77,7 @@ def run_host(folder: HostFolder, description: HostDescription, on_ready: Callabl
     return reason
 
 
-def _serve(
-    folder: HostFolder, description: HostDescription, on_ready: Callable[[], None], signals: _Signals
-) -> str:
+def _serve(folder: HostFolder, description: HostDescription, on_ready: Callable[[], None], signals: _Signals) -> str:
     watched = _open_process(description.watch_pid)
     server = core().HostServer(
         json.dumps(description.job),

@@ -88,5 +88,3 @@ def log_tail(folder: HostFolder) -> str:
             return log.read().decode("utf-8", "replace").strip() or "nothing"
     except OSError:
         return "nothing"
-
-

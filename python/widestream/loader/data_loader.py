@@ -251,6 +251,15 @@ class DataLoader:
                     break
         return out
 
+    @property
+    def host_pid(self) -> int | None:
+        """The process of the node's host; None where the engine is in this process."""
+        return None if self._launch is None else int(self._engine.host_pid)
+
+    def counters(self) -> dict[str, int]:
+        """Of an attached rank: batches, mappings, system calls, and tensor bytes copied (none). Empty if embedded."""
+        return {} if self._launch is None else dict(self._engine.counters())
+
     # --- end ---------------------------------------------------------------------------------
 
     def close(self) -> None:
