@@ -20,7 +20,7 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a (VWN) language model on a job's stream."""
-    from widestream.cli.failures import INTERRUPTED
+    from widestream.cli.failures import INTERRUPTED, rank_of_many
     from widestream.cli.output import print_json
     from widestream.job import Job
 
@@ -28,7 +28,7 @@ def train(
         raise typer.BadParameter("it goes with --resume", param_hint="--fork")
     checked = Job.load(job, overrides)
     result = import_module("widestream.train").run(checked, resume=resume, fork=fork, overrides=overrides, job_file=job)
-    if as_json:
+    if as_json and not rank_of_many():
         fields = ("step", "interrupted", "checkpoint_step", "summary")
         print_json({name: getattr(result, name, None) for name in fields})
     if getattr(result, "interrupted", False):

@@ -7,6 +7,8 @@ microbatches is the gradient of the whole step, however unequal the ranks' token
 from __future__ import annotations
 
 import contextlib
+import math
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, cast
@@ -64,6 +66,8 @@ class ParallelModel:
         self._losses = LossSums(model)
         self._ddp: DistributedDataParallel | None = None
         if self.sharded:
+            # The wide state is a view of a block's output; nothing is done to it in place.
+            warnings.filterwarnings("ignore", message=r"FSDP2-wrapped module .* returned a view", category=UserWarning)
             self._mesh = init_device_mesh(device.type, (ranks.world,), mesh_dim_names=("dp",))
             for block in (*model.layers, *model.mtp):
                 fully_shard(block, mesh=self._mesh)
@@ -106,10 +110,20 @@ class ParallelModel:
                     module.reshard()
 
     def clip(self, limit: float) -> float:
-        """Scales the gradients so that their norm over all parameters of all ranks is at most `limit`; the norm before."""
-        with_gradient = [parameter for parameter in self.parameters.values() if parameter.grad is not None]
-        norm = torch.nn.utils.clip_grad_norm_(with_gradient, limit)
-        return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+        """Scales the gradients so that their norm over all parameters of all ranks is at most `limit`.
+
+        Returns the norm before. It is summed in float64: a float32 sum of millions of squares on a CPU is off by 1e-5,
+        differently for every way to shard.
+        """
+        gradients = [parameter.grad for parameter in self.parameters.values() if parameter.grad is not None]
+        local = [gradient.to_local() if isinstance(gradient, DTensor) else gradient for gradient in gradients]
+        norms = [torch.linalg.vector_norm(gradient, dtype=torch.float64) for gradient in local]
+        square = torch.stack(norms).square().sum().cpu() if norms else torch.zeros((), dtype=torch.float64)
+        norm = math.sqrt(float(self._ranks.sum(square) if self.sharded else square))
+        scale = limit / (norm + 1e-6)
+        if scale < 1:
+            torch._foreach_mul_(local, scale)
+        return norm
 
     # ---- whole tensors ------------------------------------------------------------------------------------
 

@@ -252,9 +252,7 @@ def _sample(job: Job, loader: DataLoader, run_dir: Path, step: int) -> str:
     ids = tokenizer.encode(prompt).tolist()
     model, _ = load_model(checkpoint_path(run_dir / "checkpoints", step))
     stop = [token for name in job.tokenizer.append if (token := tokenizer.special_token_id(name)) is not None]
-    new = list(
-        generate(model, ids, max_new_tokens=_SAMPLE_TOKENS, temperature=0.8, top_p=0.95, seed=0, stop_ids=stop)
-    )
+    new = list(generate(model, ids, max_new_tokens=_SAMPLE_TOKENS, temperature=0.8, top_p=0.95, seed=0, stop_ids=stop))
     return prompt + loader.decode(new).decode("utf-8", "replace")
 
 

@@ -17,7 +17,6 @@ from widestream.errors import InvalidArgumentError
 from widestream.train.checkpoint import (
     Checkpoint,
     CheckpointError,
-    check_tensors,
     list_checkpoints,
     load_latest,
     save_checkpoint,
@@ -31,12 +30,12 @@ from widestream.train.parallel import ParallelModel
 from widestream.train.protocol import Batch, Loader
 from widestream.train.ranks import PeerFailedError, Ranks, device_of
 from widestream.train.schedule import learning_rate
+from widestream.train.state import check_state, gather_state, random_state, restore_state
 from widestream.train.validation import Unigram, Validation, Validator, share_microbatches
 from widestream.vwn.model import VWNTransformer
 from widestream.vwn.parameter_groups import param_groups
 
 _RATE_HALF_LIFE_STEPS = 8
-_OPTIMIZER_SLOTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 class DivergedError(InvalidArgumentError, FloatingPointError):
@@ -148,6 +147,7 @@ class Trainer:
         self._complete = False
         self._stop = StopRequest()
         self._stopping = False
+        self._peer_gone = False
         if resume:
             self._resume()
 
@@ -174,6 +174,7 @@ class Trainer:
                     failure = error if isinstance(error, PeerFailedError) else self._ranks.failure(error)
                     if not self._stop or failure is None or failure.rank is not None:
                         raise
+                    self._peer_gone = True
                     self._ranks.leave_in_disorder()
                 self._stop.answered()
                 self._display.close()
@@ -245,8 +246,9 @@ class Trainer:
         matmul = torch.bfloat16 if self._training.precision == "bf16" else None
         self._optimizer.zero_grad(set_to_none=True)
         for number, (mb, target) in enumerate(zip(microbatches, targets, strict=True), start=1):
-            # Other ranks wait for this one's gradients, even where they are zero.
-            if not target.counts[0] and not self._ranks.parallel:
+            # Padding alone adds nothing. But other ranks wait for this one's gradients, and a step that has no target at
+            # all is an update with zero gradients on any number of ranks.
+            if not target.counts[0] and counts[0] and not self._ranks.parallel:
                 continue
             with self._parallel.accumulating(last=number == len(microbatches)):
                 with self._autocast():
@@ -384,6 +386,7 @@ class Trainer:
             "tokens_per_second": self._tokens / max(self._train_seconds, 1e-9),
             "data_wait_share": self._wait_seconds / max(self._train_seconds, 1e-9),
             "steps": self._done,
+            "ranks": self._ranks.world,
             "tokens_by_source": dict(sorted(self._mixture.realised.items())),
             "mixture_error": self._mixture.error(),
             "report": None,
@@ -391,6 +394,8 @@ class Trainer:
 
     def _report_stop(self) -> None:
         where = f"stopped by {self._stop.signal_name} after step {self._done} of {self._training.steps}"
+        if self._peer_gone:
+            where += " (another rank had ended before; see its message, or the launcher's)"
         if self._checkpoint_step is None:
             self._display.say(f"{where}; no checkpoint yet: `{self._resume_command}` starts from the beginning")
         else:
@@ -400,21 +405,13 @@ class Trainer:
 
     def _save(self) -> None:
         self._unigram.settle(self._ranks)
-        slots = {
-            f"{name}/{slot}": value
-            for name, parameter in self._parameters.items()
-            for slot, value in self._optimizer.state[parameter].items()
-        }
-        model, optimizer = self._parallel.gather(self._parameters), self._parallel.gather(slots)
+        model, optimizer = gather_state(self._parallel, self._optimizer)
         if self._ranks.main:
             self._loader.commit()
             self._write(model, optimizer)
         self._checkpoint_step = self._done
 
     def _write(self, model: dict[str, Tensor], optimizer: dict[str, Tensor]) -> None:
-        optimizer["rng/torch"] = torch.get_rng_state()
-        if self._device.type == "cuda":
-            optimizer["rng/cuda"] = torch.cuda.get_rng_state(self._device)
         figures = {
             "tokens": self._tokens,
             "train_seconds": self._train_seconds,
@@ -430,7 +427,7 @@ class Trainer:
             Checkpoint(
                 step=self._done,
                 model=model,
-                optimizer=optimizer,
+                optimizer={**optimizer, **random_state(self._device)},
                 train={"unigram_counts": self._unigram.counts},
                 loader=self._loader.state_dict(),
                 meta={**self._meta, "figures": figures},
@@ -442,7 +439,14 @@ class Trainer:
         """Rank 0 reads the checkpoint, the others get it from there: they need not see its disk."""
         checkpoint = load_latest(self._checkpoints, self._display.say) if self._ranks.main else None
         if checkpoint is not None:
-            self._check(checkpoint)
+            check_state(checkpoint, self._meta, self._parallel, self._unigram.counts)
+            if checkpoint.step > self._training.steps:
+                raise CheckpointError(
+                    f"the checkpoint is at step {checkpoint.step}, training.steps is {self._training.steps}"
+                )
+            for section in ("optimizer", "training"):
+                if checkpoint.meta.get(section) != self._meta[section]:
+                    self._display.say(f"note: {section}: differs from the run so far; the new values hold from here on")
         state = checkpoint and {
             "step": checkpoint.step,
             "figures": checkpoint.meta["figures"],
@@ -452,7 +456,10 @@ class Trainer:
         if state is None:
             self._display.say(f"no checkpoint in {self._checkpoints}: starting from the beginning")
             return
-        self._restore(checkpoint)
+        restore_state(checkpoint, self._parallel, self._optimizer, self._device)
+        if checkpoint is not None:
+            self._unigram.counts = checkpoint.train["unigram_counts"]
+        self._ranks.share(self._unigram.counts)
         figures = state["figures"]
         self._done = self._checkpoint_step = state["step"]
         self._tokens, self._last_loss = figures["tokens"], figures["last_loss"]
@@ -464,52 +471,6 @@ class Trainer:
             self._validation = Validation(**{**values, "mtp_losses": tuple(values["mtp_losses"])})
         self._loader.load_state_dict(state["loader"])
         self._display.say(f"resumed from step {state['step']}")
-
-    def _check(self, checkpoint: Checkpoint) -> None:
-        """Raises CheckpointError unless the checkpoint is of this run and whole."""
-        if checkpoint.meta.get("model") != self._meta["model"]:
-            raise CheckpointError(
-                f"the checkpoint of step {checkpoint.step} is of another model: "
-                f"{_differences(checkpoint, self._meta)}. Restore the model: section, or set another run_dir"
-            )
-        if checkpoint.step > self._training.steps:
-            raise CheckpointError(
-                f"the checkpoint is at step {checkpoint.step}, training.steps is {self._training.steps}"
-            )
-        for section in ("optimizer", "training"):
-            if checkpoint.meta.get(section) != self._meta[section]:
-                self._display.say(f"note: {section}: differs from the run so far; the new values hold from here on")
-        check_tensors(checkpoint.model, self._parameters, "model")
-        saved = {key: value for key, value in checkpoint.optimizer.items() if not key.startswith("rng/")}
-        check_tensors(saved, self._optimizer_tensors(), "optimizer")
-        check_tensors(checkpoint.train, {"unigram_counts": self._unigram.counts}, "token count")
-
-    def _optimizer_tensors(self) -> dict[str, Tensor]:
-        """Tensors of the shapes and dtypes of the optimizer's state, by the names of a checkpoint."""
-        expected: dict[str, Tensor] = {}
-        for name, parameter in self._parameters.items():
-            expected[f"{name}/step"] = torch.zeros(())
-            expected[f"{name}/exp_avg"] = expected[f"{name}/exp_avg_sq"] = parameter
-        return expected
-
-    def _restore(self, checkpoint: Checkpoint | None) -> None:
-        """Weights, optimizer and counts of rank 0's checkpoint, on all ranks."""
-        saved = checkpoint.optimizer if checkpoint else {}
-        with torch.no_grad():
-            for name, parameter in self._parameters.items():
-                parameter.copy_(self._parallel.scatter(checkpoint.model[name] if checkpoint else None, parameter))
-        like = self._optimizer_tensors()
-        for name, parameter in self._parameters.items():
-            keys = {slot: f"{name}/{slot}" for slot in _OPTIMIZER_SLOTS}
-            self._optimizer.state[parameter] = {
-                slot: self._parallel.scatter(saved.get(key), like[key]) for slot, key in keys.items()
-            }
-        if checkpoint:
-            self._unigram.counts = checkpoint.train["unigram_counts"]
-            torch.set_rng_state(saved["rng/torch"])
-            if "rng/cuda" in saved and self._device.type == "cuda":
-                torch.cuda.set_rng_state(saved["rng/cuda"], self._device)
-        self._ranks.share(self._unigram.counts)
 
 
 def write_summary(run_dir: Path, summary: Mapping[str, Any]) -> Path:
@@ -523,9 +484,3 @@ def write_summary(run_dir: Path, summary: Mapping[str, Any]) -> Path:
 
 def _finite(value: float) -> bool:
     return value - value == 0.0
-
-
-def _differences(checkpoint: Checkpoint, meta: Mapping[str, Any]) -> str:
-    old, new = checkpoint.meta.get("model") or {}, meta["model"]
-    names = [name for name in new if old.get(name) != new[name]]
-    return ", ".join(f"{name} was {old.get(name)!r}, is {new[name]!r}" for name in names)

@@ -94,7 +94,9 @@ def share_microbatches(ranks: Ranks, microbatches: Sequence[ValidationMicrobatch
     if not ranks.main:
         buffer = torch.empty(document["size_bytes"], dtype=torch.uint8)
     parts = unpack(document["layout"], ranks.share(buffer))
-    return [_Held(**part, max_seqlen=sizes[0], bytes=sizes[1]) for part, sizes in zip(parts, document["sizes"], strict=True)]
+    return [
+        _Held(**part, max_seqlen=sizes[0], bytes=sizes[1]) for part, sizes in zip(parts, document["sizes"], strict=True)
+    ]
 
 
 class Validator:
@@ -103,7 +105,9 @@ class Validator:
     The figures are the same, to the last bit, on any number of ranks.
     """
 
-    def __init__(self, microbatches: Sequence[ValidationMicrobatch], mtp_depth: int, ranks: Ranks | None = None) -> None:
+    def __init__(
+        self, microbatches: Sequence[ValidationMicrobatch], mtp_depth: int, ranks: Ranks | None = None
+    ) -> None:
         """Args:
         microbatches: the same on every rank.
         mtp_depth: of the model.
