@@ -30,6 +30,9 @@ class DataLoader:
 
     Errors: the classes of :mod:`widestream.errors`. If no batch arrives for ``stall_seconds`` the stacks of all
     threads and the place where the pipeline waits go to stderr, once a stall.
+
+    ``device`` ("cuda", "cuda:N") brings the tensors there, asynchronously and from pinned memory; ``pin_memory`` alone
+    leaves them in pinned memory. Either costs one copy out of the engine's memory; the default costs none.
     """
 
     def __init__(
@@ -43,6 +46,8 @@ class DataLoader:
         held_out: bool = False,
         tensors: str = "auto",
         stall_seconds: float = 60.0,
+        device: Any = "cpu",
+        pin_memory: bool = False,
     ) -> None:
         if tensors not in ("auto", "torch", "numpy"):
             raise InvalidArgumentError(f"tensors is {tensors!r}; it must be 'auto', 'torch' or 'numpy'")
@@ -63,6 +68,13 @@ class DataLoader:
         self._job_json = json.dumps(resolved)
         self._host: Any = None
         self._closed = False
+        self._mover: Any = None
+        if pin_memory or str(device) != "cpu":
+            from widestream.loader.device import Mover
+
+            if not self.as_torch:
+                raise InvalidArgumentError(f"device={str(device)!r}, pin_memory={pin_memory} need torch tensors")
+            self._mover = Mover(device, pin_memory=pin_memory)
         self._open(state)
 
     def _open(self, state: dict[str, Any] | None) -> None:
@@ -86,6 +98,10 @@ class DataLoader:
         batch = self._next()
         if batch is None:
             raise StopIteration
+        if self._mover is not None:
+            from widestream.loader.device import move_batch
+
+            move_batch(batch, self._mover)
         return batch
 
     def _next(self) -> Batch | None:
