@@ -52,7 +52,7 @@ def assert_exact_resume(
         raise ValueError(
             f"resume_at {points} must lie in 0 to steps - 1 = {steps - 1}, and worlds {list(worlds)} from 1 up"
         )
-    plain = job.model_copy(update={"run_dir": None})
+    plain = job.model_copy(update={"run_dir": None, "mesh": job.mesh.model_copy(update={"dp": None})})
     states: dict[int, dict[str, Any]] = {}
     expected: dict[int, list[_Step]] = {}
     for world in worlds:
@@ -96,6 +96,7 @@ def _chain(
 @contextlib.contextmanager
 def _loaders(job: Job, world: int, state: dict[str, Any] | None = None) -> Iterator[list[DataLoader]]:
     """The loaders of all ranks, in this process."""
+    world *= job.mesh.cp * job.mesh.tp * job.mesh.pp
     with contextlib.ExitStack() as stack:
         yield [
             stack.enter_context(DataLoader(job, rank=rank, world=world, state=_through_json(state), tensors="numpy"))

@@ -18,9 +18,10 @@ from pydantic import ValidationError
 from widestream.errors import InvalidArgumentError
 from widestream.inspection import write_provenance
 from widestream.job import Job
-from widestream.loader import Batch, DataLoader, Microbatch
+from widestream.loader import DataLoader, Microbatch
+from widestream.loader.mock import MockLoader, is_mock
 from widestream.report import write_report
-from widestream.train.checkpoint import checkpoint_path, load_latest
+from widestream.train.checkpoint import CheckpointError, checkpoint_path, load_latest
 from widestream.train.config import OptimizerConfig, StrictModel, TrainingConfig, TrainModelConfig
 from widestream.train.display import Display, SilentDisplay, make_display
 from widestream.train.generation import generate, load_model
@@ -34,11 +35,11 @@ Section = TypeVar("Section", bound=StrictModel)
 class _LastBatch:
     """The loader, remembering the last batch that it gave: the report shows where its tokens come from."""
 
-    def __init__(self, loader: DataLoader) -> None:
+    def __init__(self, loader: DataLoader | MockLoader) -> None:
         self.loader = loader
-        self.last: Batch | None = None
+        self.last: Any = None
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Any]:
         for batch in self.loader:
             self.last = batch
             yield batch
@@ -57,7 +58,13 @@ class _LastBatch:
 
 
 def run(
-    job: Job, *, resume: bool = False, fork: bool = False, overrides: Sequence[str] = (), job_file: Path | None = None
+    job: Job,
+    *,
+    resume: bool = False,
+    fork: bool = False,
+    mock_data: bool = False,
+    overrides: Sequence[str] = (),
+    job_file: Path | None = None,
 ) -> TrainResult:
     """Trains the job's model on its stream, and writes summary.json and report.html into its run folder.
 
@@ -67,6 +74,8 @@ def run(
         job: with ``run_dir`` and ``training``; ``model`` and ``optimizer`` default.
         resume: go on from the newest checkpoint of the run folder; without one, from the beginning.
         fork: with ``resume``: accept changed settings, drop later decisions of the journal.
+        mock_data: train on the job's first batch, over and over, to measure the trainer without the data plane. Not with
+            ``resume``; such a run cannot be resumed either.
         overrides: the ``--set`` options, repeated in the messages that say what to type.
         job_file: where the job came from, for the same messages.
 
@@ -76,6 +85,8 @@ def run(
     """
     if job.run_dir is None:
         raise InvalidArgumentError("the job has no `run_dir`; training keeps its checkpoints and journal there")
+    if mock_data and resume:
+        raise InvalidArgumentError("a run on mock data is a measurement from its first step on; leave --resume out")
     if job.training is None:
         raise InvalidArgumentError("the job has no `training` section; give at least training: {steps: 500}")
     model = _section("model", TrainModelConfig, job.model or {})
@@ -96,7 +107,7 @@ def run(
         + [f"--set {shlex.quote(override)}" for override in overrides]
     )
     with join_ranks(device_of(training.device, ranks)) as ranks:
-        return _Run(job, model, optimizer, training, ranks, command).train(resume, fork)
+        return _Run(job, model, optimizer, training, ranks, command, mock_data).train(resume, fork)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +120,7 @@ class _Run:
     training: TrainingConfig
     ranks: Ranks
     resume_command: str
+    mock_data: bool
 
     def train(self, resume: bool, fork: bool) -> TrainResult:
         job, main = self.job, self.ranks.main
@@ -121,19 +133,24 @@ class _Run:
             display = make_display(log_every=self.training.log_every)
             checkpoint = load_latest(run_dir / "checkpoints", display.say) if resume else None
             state = checkpoint.loader if checkpoint else None
+            if state is not None and is_mock(state):
+                raise CheckpointError(
+                    f"the checkpoints in {run_dir} come from a run on mock data (--mock-data): it measured, and learned a "
+                    "single batch. Set another run_dir, or remove them"
+                )
+            if self.mock_data:
+                display.say("mock data: every step is the job's first batch; nothing is learned, no journal is kept")
         # Every rank opens the state that rank 0 read: none can begin elsewhere because it sees another disk.
         state = self.ranks.share_json(state)
-        with DataLoader(
-            _job_of_rank(job, self.ranks), rank=self.ranks.rank, world=self.ranks.world, state=state, fork=fork
-        ) as loader:
+        with self._loader(state, fork) as loader:
             if main:
                 _write_json(run_dir / "job.json", job.model_dump(mode="json", exclude_none=True))
             recording = _LastBatch(loader)
-            trainer = self._trainer(run_dir, recording, loader, resume, display)
+            trainer = self._trainer(run_dir, recording, resume, display)
             result = trainer.fit()
             if result.summary is None or not main:
                 return result
-            if recording.last is not None:
+            if recording.last is not None and isinstance(loader, DataLoader):
                 write_provenance(recording.last, loader, run_dir)
             summary = {**result.summary, "report": str(run_dir / "report.html"), "versions": _versions()}
             write_summary(run_dir, summary)
@@ -141,10 +158,13 @@ class _Run:
             _print_end(job, loader, summary, run_dir)
             return dataclasses.replace(result, summary=summary)
 
-    def _trainer(
-        self, run_dir: Path, recording: _LastBatch, loader: DataLoader, resume: bool, display: Display
-    ) -> Trainer:
-        job = self.job
+    def _loader(self, state: dict[str, Any] | None, fork: bool) -> DataLoader | MockLoader:
+        if self.mock_data:
+            return MockLoader(self.job)
+        return DataLoader(_job_of_rank(self.job, self.ranks), state=state, fork=fork)
+
+    def _trainer(self, run_dir: Path, recording: _LastBatch, resume: bool, display: Display) -> Trainer:
+        job, loader = self.job, recording.loader
         return Trainer(
             run_dir,
             recording,
@@ -162,6 +182,7 @@ class _Run:
                 "stream_hash": loader.stream_hash,
             },
             ranks=self.ranks,
+            mock_data=self.mock_data,
         )
 
 
@@ -196,7 +217,7 @@ def _write_json(path: Path, value: dict[str, Any]) -> None:
     temporary.replace(path)
 
 
-def _print_end(job: Job, loader: DataLoader, summary: dict[str, Any], run_dir: Path) -> None:
+def _print_end(job: Job, loader: DataLoader | MockLoader, summary: dict[str, Any], run_dir: Path) -> None:
     """The summary, a sample of text, and what to type next. The command line is the one place that prints."""
     from rich.console import Console
     from rich.table import Table
@@ -206,6 +227,9 @@ def _print_end(job: Job, loader: DataLoader, summary: dict[str, Any], run_dir: P
     for label, value in _summary_rows(summary):
         table.add_row(label, value)
     console.print(table)
+    if isinstance(loader, MockLoader):
+        console.print("On mock data: the speed is the trainer's ceiling, everything else means nothing.", style="bold")
+        return
     console.print("A sample of the model's text:", style="bold")
     console.print(_sample(job, loader, run_dir, summary["steps"]), markup=False)
     relative = _short(run_dir)

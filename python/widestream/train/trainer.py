@@ -82,6 +82,7 @@ class Trainer:
         display: Display | None = None,
         extra_meta: Mapping[str, Any] | None = None,
         ranks: Ranks | None = None,
+        mock_data: bool = False,
     ) -> None:
         """Builds the model, or restores it and moves the loader.
 
@@ -96,12 +97,14 @@ class Trainer:
             display: default: by the kind of standard output; silent on ranks other than 0.
             extra_meta: JSON values kept in every checkpoint's meta.json under "job" (tokenizer, name).
             ranks: all ranks, joined. Default: a world of one.
+            mock_data: the loader's batches are no data; the log, the summary and checkpoints say so.
 
         Raises:
             FileExistsError: the run folder has checkpoints and `resume` is false.
             CheckpointError: the checkpoint belongs to another model.
         """
         self._ranks = ranks or Ranks()
+        self._mark = {"mock_data": True} if mock_data else {}
         self._checkpoints = run_dir / "checkpoints"
         if self._ranks.main and not resume and (found := list_checkpoints(self._checkpoints)):
             raise FileExistsError(
@@ -130,7 +133,7 @@ class Trainer:
             "model": self._config.to_dict(),
             "optimizer": optimizer.model_dump(),
             "training": training.model_dump(),
-            "job": dict(extra_meta or {}),
+            "job": {**(extra_meta or {}), **self._mark},
         }
         self._unigram = Unigram(vocabulary_size)
         self._mixture = MixtureTally()
@@ -209,6 +212,7 @@ class Trainer:
                 "wait_seconds": waited,
                 "tokens_by_source": dict(batch.tokens_by_source),
                 "wanted_by_source": dict(batch.wanted_by_source),
+                **self._mark,
             }
             if self._due(self._training.validate_every):
                 record |= self._validate()
@@ -390,13 +394,16 @@ class Trainer:
             "tokens_by_source": dict(sorted(self._mixture.realised.items())),
             "mixture_error": self._mixture.error(),
             "report": None,
+            **self._mark,
         }
 
     def _report_stop(self) -> None:
         where = f"stopped by {self._stop.signal_name} after step {self._done} of {self._training.steps}"
         if self._peer_gone:
             where += " (another rank had ended before; see its message, or the launcher's)"
-        if self._checkpoint_step is None:
+        if self._mark:
+            self._display.say(f"{where}; a measurement on mock data does not go on")
+        elif self._checkpoint_step is None:
             self._display.say(f"{where}; no checkpoint yet: `{self._resume_command}` starts from the beginning")
         else:
             self._display.say(f"{where}; go on from step {self._checkpoint_step} with: {self._resume_command}")
