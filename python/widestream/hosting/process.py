@@ -154,7 +154,7 @@ class _Signals:
         self._arrived = threading.Event()
 
     def __enter__(self) -> _Signals:
-        handlers = {number: self._on_stop for number in self._STOP} | {signal.SIGUSR1: self._on_retire}
+        handlers = dict.fromkeys(self._STOP, self._on_stop) | {signal.SIGUSR1: self._on_retire}
         self._before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         return self
 

@@ -82,7 +82,7 @@ def _wait(ready: int, process: subprocess.Popen[bytes], folder: HostFolder, dead
 def log_tail(folder: HostFolder) -> str:
     """The end of the host's log, or that there is none."""
     try:
-        with open(folder.log, "rb") as log:
+        with folder.log.open("rb") as log:
             size = log.seek(0, os.SEEK_END)
             log.seek(max(0, size - _LOG_TAIL_BYTES))
             return log.read().decode("utf-8", "replace").strip() or "nothing"

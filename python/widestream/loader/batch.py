@@ -100,6 +100,16 @@ class Batch:
     def microbatches(self) -> list[Microbatch]:
         return [Microbatch(arrays, self._loader.as_torch) for arrays in self._core.microbatches()]
 
+    def to(self, device: Any, *, pin_memory: bool = False) -> Batch:
+        """This batch with its tensors on ``device``, in place; ``"cpu"`` copies nothing. See :mod:`.device`.
+
+        Each call makes a stream of its own; a loader with ``device=`` keeps one.
+        """
+        from widestream.loader.device import Mover, move_batch
+
+        moved: Batch = move_batch(self, Mover(device, pin_memory=pin_memory))
+        return moved
+
     @functools.cached_property
     def pieces(self) -> dict[str, np.ndarray[Any, Any]]:
         """The step's membership over all ranks, in draw order, as columns.

@@ -37,6 +37,9 @@ class DataLoader:
 
     Errors: the classes of :mod:`widestream.errors`. If no batch arrives for ``stall_seconds`` the stacks of all
     threads and the place where the pipeline waits go to stderr, once a stall.
+
+    ``device`` ("cuda", "cuda:N") brings the tensors there, asynchronously and from pinned memory; ``pin_memory`` alone
+    leaves them in pinned memory. Either costs one copy out of the engine's memory; the default costs none.
     """
 
     def __init__(
@@ -52,6 +55,8 @@ class DataLoader:
         host: str = "auto",
         stall_seconds: float = 60.0,
         attach_seconds: float = 60.0,
+        device: Any = "cpu",
+        pin_memory: bool = False,
     ) -> None:
         if tensors not in ("auto", "torch", "numpy"):
             raise InvalidArgumentError(f"tensors is {tensors!r}; it must be 'auto', 'torch' or 'numpy'")
@@ -84,6 +89,13 @@ class DataLoader:
         self._journal = launch is None or explicit or launch.rank == 0
         self._engine: Any = None
         self._closed = False
+        self._mover: Any = None
+        if pin_memory or str(device) != "cpu":
+            from widestream.loader.device import Mover
+
+            if not self.as_torch:
+                raise InvalidArgumentError(f"device={str(device)!r}, pin_memory={pin_memory} need torch tensors")
+            self._mover = Mover(device, pin_memory=pin_memory)
         self._open(state)
 
     def _open(self, state: dict[str, Any] | None) -> None:
@@ -123,6 +135,10 @@ class DataLoader:
         batch = self._next()
         if batch is None:
             raise StopIteration
+        if self._mover is not None:
+            from widestream.loader.device import move_batch
+
+            move_batch(batch, self._mover)
         return batch
 
     def _next(self) -> Batch | None:

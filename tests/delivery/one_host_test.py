@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -11,10 +10,10 @@ import pytest
 
 import widestream as ws
 from tests.support.jobs import fingerprint, small_job
-from tests.support.ranks import is_running, node, wait_until
+from tests.support.node import is_running, node, wait_until
 
 CONSUME = """
-with ws.DataLoader(job, tensors="numpy") as loader:
+with ws.DataLoader(job, state=state, tensors="numpy") as loader:
     for batch in take(loader, 12):
         say([batch.step, batch.digest, fingerprint(batch)])
     say(loader.state_dict())
@@ -47,12 +46,12 @@ def test_E_01_E_02_R_18_a_state_of_two_ranks_goes_on_with_any_number(tmp_path, w
         ranks.start(job, CONSUME)
         state = ranks.finish()[0][12]
     script = """
-    with ws.DataLoader(job, tensors="numpy", state=json.loads(%r)) as loader:
+    with ws.DataLoader(job, tensors="numpy", state=state) as loader:
         for batch in take(loader, 5):
             say([batch.step, batch.digest, fingerprint(batch)])
-    """ % json.dumps(state)
+    """
     with node(tmp_path / "more", world) as ranks:
-        ranks.start(job, script)
+        ranks.start(job, script, state)
         said = ranks.finish()
     whole = alone(job, 0, 1, 17)
     for rank in range(world):
@@ -155,7 +154,7 @@ def test_H_02_H_05_a_killed_node_leaves_nothing_and_starts_again(tmp_path):
         assert len(pids) == 1
         os.kill(pids[0], signal.SIGKILL)
         ranks.kill()
-        ranks.start(job, CONSUME.replace("(job,", "(job, state=json.loads(%r)," % json.dumps(state)))
+        ranks.start(job, CONSUME, state)
         said = ranks.finish()
         for rank in range(2):
             assert said[rank][:12] == alone(job, rank, 2, 15)[3:]
@@ -204,7 +203,7 @@ def test_a_host_survives_a_restart_of_the_trainer(tmp_path):
         ranks.launch = "b"
         ranks.start(
             job,
-            CONSUME.replace("(job,", "(job, state=json.loads(%r)," % json.dumps(state))
+            CONSUME, state
             + "\n    say(os.environ['LOCAL_RANK'])",
         )
         said = ranks.finish()
@@ -334,8 +333,6 @@ def test_H_04_a_rank_in_a_spawned_process_works(tmp_path, method):
     with multiprocessing.get_context(%r).Pool(1) as pool:
         say(pool.apply(first_fingerprints, (job.model_dump_json(exclude_none=True), 3)))
     """
-        % method
-    )
     with node(tmp_path / "node", 2) as ranks:
         ranks.start(job, script)
         said = ranks.finish()
