@@ -203,8 +203,8 @@ def test_a_host_survives_a_restart_of_the_trainer(tmp_path):
         ranks.launch = "b"
         ranks.start(
             job,
-            CONSUME, state
-            + "\n    say(os.environ['LOCAL_RANK'])",
+            CONSUME,
+            state + "\n    say(os.environ['LOCAL_RANK'])",
         )
         said = ranks.finish()
         assert ranks.host_pids() in (before, [])
@@ -326,11 +326,10 @@ def test_H_04_a_forked_child_is_told_why_it_cannot_use_the_loader_and_its_parent
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_H_04_a_rank_in_a_spawned_process_works(tmp_path, method):
     job = small_job(tmp_path)
-    script = (
-        """
+    script = f"""
     import multiprocessing
     from tests.delivery.spawned import first_fingerprints
-    with multiprocessing.get_context(%r).Pool(1) as pool:
+    with multiprocessing.get_context({method!r}).Pool(1) as pool:
         say(pool.apply(first_fingerprints, (job.model_dump_json(exclude_none=True), 3)))
     """
     with node(tmp_path / "node", 2) as ranks:

@@ -81,7 +81,7 @@ class FolderLock:
                 raise UnavailableError(f"{root / name} is served by another host process") from None
             # The file may have been removed by its holder between the open and the lock.
             with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(self._descriptor), os.stat(self._path)):
+                if os.path.samestat(os.fstat(self._descriptor), self._path.stat()):
                     return
             os.close(self._descriptor)
 
