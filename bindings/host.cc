@@ -5,6 +5,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
@@ -16,6 +17,7 @@
 
 #include "bindings/batch.h"
 #include "bindings/errors.h"
+#include "engine/construct/constructor.h"
 #include "engine/formats/parquet.h"
 #include "engine/job/spec.h"
 #include "engine/plan/place_tree.h"
@@ -29,10 +31,25 @@ namespace {
 class EmbeddedHost {
  public:
   EmbeddedHost(std::unique_ptr<Host> host, Place place) : host_(std::move(host)), place_(place) {}
+  EmbeddedHost(const EmbeddedHost&) = delete;
+  EmbeddedHost& operator=(const EmbeddedHost&) = delete;
+  ~EmbeddedHost() {
+    // A forked child has no copy of the threads, so they cannot be joined there: left as they are.
+    if (!SameProcess().ok())
+      static_cast<void>(host_.release());  // NOLINT(bugprone-unused-return-value)
+  }
 
-  Host& host() { return *host_; }
+  // Raises in a forked child, where no thread of the host runs.
+  Host& host() {
+    ThrowIfError(SameProcess());
+    return *host_;
+  }
+  void Stop() {
+    if (SameProcess().ok()) host_->Stop();
+  }
 
   Result<BatchPointer> Next(std::chrono::steady_clock::time_point deadline) {
+    WS_RETURN_IF_ERROR(SameProcess());
     WS_ASSIGN_OR_RETURN(const std::shared_ptr<const Step> step, host_->Next(deadline));
     if (!step) return BatchPointer();
     const Bucket& bucket = step->buckets.front();
@@ -55,8 +72,17 @@ class EmbeddedHost {
   }
 
  private:
+  Status SameProcess() const {
+    if (getpid() == process_) return Status::Ok();
+    return Status::InvalidArgument(
+        "this process was forked from process " + std::to_string(process_) +
+        ", whose loader has threads that a fork does not copy; open a DataLoader in this process, "
+        "or start it with spawn or forkserver");
+  }
+
   std::unique_ptr<Host> host_;
   Place place_;
+  pid_t process_ = getpid();
 };
 
 std::unique_ptr<EmbeddedHost> MakeHost(const std::string& job_json, std::uint32_t rank,
@@ -65,7 +91,7 @@ std::unique_ptr<EmbeddedHost> MakeHost(const std::string& job_json, std::uint32_
   const auto make = [&]() -> Result<std::unique_ptr<EmbeddedHost>> {
     WS_ASSIGN_OR_RETURN(JobSpec job, ParseJob(job_json));
     const MeshSpec mesh = held_out ? MeshSpec{} : job.mesh;
-    WS_ASSIGN_OR_RETURN(const ClientPlaceTree places, ClientPlaceTree::Make(mesh, {}));
+    WS_ASSIGN_OR_RETURN(const ClientPlaceTree places, ClientPlaceTree::Make(mesh));
     if (rank >= places.world()) {
       return Status::InvalidArgument("rank " + std::to_string(rank) + " is not in a mesh of " +
                                      std::to_string(places.world()) + " ranks");
@@ -101,10 +127,11 @@ std::optional<BatchPointer> Next(EmbeddedHost& host, double timeout_seconds) {
 }
 
 std::uint64_t Decide(EmbeddedHost& host, Decision decision) {
+  Host& engine = host.host();
   Result<std::uint64_t> step = std::uint64_t{0};
   {
     nb::gil_scoped_release release;
-    step = host.host().Decide(std::move(decision));
+    step = engine.Decide(std::move(decision));
   }
   return ValueOrThrow(std::move(step));
 }
@@ -152,15 +179,14 @@ void register_host(nb::module_& m) {
       .def("commit_journal",
            [](EmbeddedHost& host) {
              Status status;
+             Host& engine = host.host();
              {
                nb::gil_scoped_release release;
-               status = host.host().CommitJournal();
+               status = engine.CommitJournal();
              }
              ThrowIfError(status);
            })
-      .def(
-          "stop", [](EmbeddedHost& host) { host.host().Stop(); },
-          nb::call_guard<nb::gil_scoped_release>())
+      .def("stop", &EmbeddedHost::Stop, nb::call_guard<nb::gil_scoped_release>())
       .def("status_json", [](EmbeddedHost& host) { return host.host().StatusJson(); })
       .def("description_json", [](EmbeddedHost& host) { return host.host().DescriptionJson(); });
 }

@@ -53,7 +53,7 @@ JobIdentity IdentityOf(const JobSpec& job) {
 }
 
 Result<std::unique_ptr<Server>> ServeNode(const JobSpec& job, const NodeHostOptions& options) {
-  WS_ASSIGN_OR_RETURN(const ClientPlaceTree tree, ClientPlaceTree::Make(job.mesh, {}));
+  WS_ASSIGN_OR_RETURN(const ClientPlaceTree tree, ClientPlaceTree::Make(job.mesh));
   if (options.ranks == 0 || options.first_rank >= tree.world() ||
       options.ranks > tree.world() - options.first_rank) {
     return Status::InvalidArgument(
