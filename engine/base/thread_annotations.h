@@ -27,6 +27,7 @@
 #define WS_ACQUIRE(...) WS_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
 #define WS_RELEASE(...) WS_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
 #define WS_TRY_ACQUIRE(...) WS_THREAD_ANNOTATION(try_acquire_capability(__VA_ARGS__))
+#define WS_ASSERT_CAPABILITY WS_THREAD_ANNOTATION(assert_capability(this))
 #define WS_RETURN_CAPABILITY(x) WS_THREAD_ANNOTATION(lock_returned(x))
 #define WS_NO_THREAD_SAFETY_ANALYSIS WS_THREAD_ANNOTATION(no_thread_safety_analysis)
 
@@ -43,6 +44,8 @@ class WS_CAPABILITY("mutex") Mutex {
 
   void Lock() WS_ACQUIRE() { mutex_.lock(); }
   void Unlock() WS_RELEASE() { mutex_.unlock(); }
+  // For clang, where it cannot see that the caller holds it: in a callback.
+  void AssertHeld() WS_ASSERT_CAPABILITY {}
   [[nodiscard]] bool TryLock() WS_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
 
  private:

@@ -39,8 +39,8 @@ struct ServerOptions {
   std::uint32_t world = 1;
   std::vector<ServedPlace> places;
   PlaceSelector select;  // none: the whole bucket
-  // A step that is asked for and not ready after this long, while other steps are not acknowledged,
-  // is an error that names who holds them.
+  // A step that is asked for and waits for memory this long (StepProvider::WaitsForMemory) is an
+  // error that names who holds which steps.
   std::chrono::milliseconds hold_deadline{30000};
   // Called on the server's thread whenever a client has attached or left. It must not wait.
   std::function<void()> on_change;

@@ -21,6 +21,9 @@ class StepProvider {
   // The next step in order; null if it is not ready or the stream has `*ended`. Does not wait. An
   // error stays until a decision lets the stream be planned again.
   virtual Result<std::shared_ptr<const Step>> TryNext(bool* ended) = 0;
+  // Whether the next step waits for the memory of earlier ones: the server then says who holds them
+  // instead of waiting for ever. Does not wait.
+  virtual bool WaitsForMemory() { return false; }
   // `wake` is called, from any thread and perhaps without need, whenever TryNext may have something
   // new. It takes no lock that is held while the provider is called, and is not called after the
   // destructor returned.

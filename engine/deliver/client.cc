@@ -1,0 +1,245 @@
+#include "engine/deliver/client.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "engine/base/format_text.h"
+#include "engine/deliver/client_core.h"
+#include "engine/deliver/messages.h"
+#include "engine/deliver/socket.h"
+
+namespace widestream {
+namespace {
+
+using delivery::ClientCore;
+using delivery::MessageType;
+using std::chrono::steady_clock;
+
+// How long a host may take to say what it is doing.
+constexpr std::chrono::milliseconds kExplainTime{1000};
+
+class SocketClient final : public Client {
+ public:
+  SocketClient(ClientOptions options, std::shared_ptr<ClientCore> core)
+      : options_(std::move(options)), core_(std::move(core)) {
+    if (options_.begin_step.value_or(0) > 0) last_ = *options_.begin_step - 1;
+    next_state_ = options_.begin_step;
+  }
+  ~SocketClient() override { Close(); }
+
+  Status SayHello(Deadline deadline) {
+    delivery::Hello hello;
+    hello.rank = options_.rank;
+    hello.world = options_.world;
+    hello.job_hash = options_.job_hash;
+    hello.job_keys = options_.job_keys;
+    hello.launcher_id = options_.launcher_id;
+    hello.state_json = options_.state_json;
+    hello.fork = options_.fork;
+    hello.begin_step = options_.begin_step;
+    if (hello.state_json.size() > delivery::kMaxStateBytes) {
+      return Status::InvalidArgument(StrCat("a state of ", hello.state_json.size(),
+                                            " bytes; at most ", delivery::kMaxStateBytes,
+                                            " can be sent to a host"));
+    }
+    const std::string body = Encode(hello);
+    if (body.size() > delivery::kMaxFrameBodyBytes) {
+      return Status::InvalidArgument("the job and the state are too large to be sent to a host");
+    }
+    WS_ASSIGN_OR_RETURN(const ClientCore::Answer answer,
+                        core_->Call(MessageType::kHello, body, deadline));
+    WS_RETURN_IF_ERROR(Expect(answer, MessageType::kWelcome));
+    WS_ASSIGN_OR_RETURN(delivery::WelcomeMessage message,
+                        delivery::DecodeWelcome(answer.frame.body));
+    welcome_.host_pid = message.host_pid;
+    welcome_.log_path = std::move(message.log_path);
+    welcome_.description_json = std::move(message.description_json);
+    welcome_.dp = message.dp;
+    welcome_.cp = message.cp;
+    welcome_.tp = message.tp;
+    welcome_.pp = message.pp;
+    welcome_.fetches = message.fetches;
+    welcome_.leader = message.leader;
+    welcome_.decisions = message.decisions;
+    {
+      MutexLock lock(decide_mutex_);
+      decisions_ = message.decisions;
+    }
+    core_->SetHost(welcome_.host_pid, welcome_.log_path);
+    return Status::Ok();
+  }
+
+  Result<std::shared_ptr<const ClientBatch>> Next(Deadline deadline) override {
+    WS_RETURN_IF_ERROR(CheckProcess());
+    MutexLock lock(mutex_);
+    while (in_next_) {
+      changed_.WaitUntil(mutex_, deadline);
+      if (in_next_ && steady_clock::now() >= deadline) {
+        return Status::DeadlineExceeded("another thread waits for the next batch");
+      }
+    }
+    in_next_ = true;
+    lock.Unlock();
+    Result<std::shared_ptr<const ClientBatch>> batch = NextAlone(deadline);
+    lock.Lock();
+    in_next_ = false;
+    if (batch.ok() && *batch != nullptr) next_state_ = (*batch)->view.step + 1;
+    changed_.NotifyAll();
+    return batch;
+  }
+
+  Result<std::string> StateJson(std::optional<std::uint64_t> step, Deadline deadline) override {
+    WS_RETURN_IF_ERROR(CheckProcess());
+    if (!step) {
+      MutexLock lock(mutex_);
+      step = next_state_;
+    }
+    return Text(MessageType::kState, Encode(delivery::StateRequest{step}), deadline);
+  }
+
+  Result<std::uint64_t> Decide(const Decision& decision, Deadline deadline) override {
+    WS_RETURN_IF_ERROR(CheckProcess());
+    // One at a time, so that the numbers go out in order.
+    MutexLock lock(decide_mutex_);
+    WS_RETURN_IF_ERROR(core_->CheckAlive());
+    const std::uint32_t request =
+        core_->Ask(MessageType::kDecide, Encode(delivery::DecideRequest{decisions_, decision}));
+    ++decisions_;
+    WS_ASSIGN_OR_RETURN(const ClientCore::Answer answer, core_->AwaitOnce(request, deadline));
+    WS_RETURN_IF_ERROR(Expect(answer, MessageType::kNumber));
+    return delivery::DecodeNumber(answer.frame.body);
+  }
+
+  Status CommitJournal(Deadline deadline) override {
+    WS_RETURN_IF_ERROR(CheckProcess());
+    WS_ASSIGN_OR_RETURN(const ClientCore::Answer answer,
+                        core_->Call(MessageType::kCommit, {}, deadline));
+    return Expect(answer, MessageType::kDone);
+  }
+
+  Result<std::string> StatusJson(Deadline deadline) override {
+    WS_RETURN_IF_ERROR(CheckProcess());
+    return Text(MessageType::kStatus, {}, deadline);
+  }
+
+  Result<StepPlan> Plan(std::uint64_t step, Deadline deadline) override {
+    WS_RETURN_IF_ERROR(CheckProcess());
+    WS_ASSIGN_OR_RETURN(const std::string bytes,
+                        Text(MessageType::kPlan, delivery::EncodeNumber(step), deadline));
+    return DecodeStepPlan(bytes);
+  }
+
+  Status CheckAlive() override {
+    WS_RETURN_IF_ERROR(CheckProcess());
+    return core_->CheckAlive();
+  }
+
+  void Close() override {
+    if (core_->in_own_process()) core_->Close(Status::Cancelled("the client was closed"));
+  }
+  void DisconnectForTesting() override { core_->ShutDown(); }
+  const Welcome& welcome() const override { return welcome_; }
+  ClientCounters counters() const override { return core_->counters(); }
+
+ private:
+  Status CheckProcess() const {
+    if (core_->in_own_process()) return Status::Ok();
+    return Status::InvalidArgument(
+        "this process is a fork of the one that attached to the host; only that one may use the "
+        "client. Attach after the fork, with a rank of its own, or use spawn");
+  }
+
+  static Status Expect(const ClientCore::Answer& answer, MessageType type) {
+    if (answer.frame.type == type) return Status::Ok();
+    return Status::DataCorruption(StrCat("the host answered with message type ",
+                                         static_cast<int>(answer.frame.type), " instead of ",
+                                         static_cast<int>(type)));
+  }
+
+  Result<std::string> Text(MessageType type, const std::string& body, Deadline deadline) {
+    WS_ASSIGN_OR_RETURN(const ClientCore::Answer answer, core_->Call(type, body, deadline));
+    WS_RETURN_IF_ERROR(Expect(answer, MessageType::kText));
+    WS_ASSIGN_OR_RETURN(delivery::TextMessage message,
+                        delivery::DecodeText(answer.frame.body, answer.descriptor.valid()));
+    if (!answer.descriptor.valid()) return std::move(message.text);
+    return delivery::TextFromDescriptor(answer.descriptor.get(), message.size_bytes);
+  }
+
+  // Used by one thread at a time: in_next_.
+  Result<std::shared_ptr<const ClientBatch>> NextAlone(Deadline deadline) {
+    if (request_ == 0) {
+      request_ = core_->Ask(MessageType::kNext,
+                            delivery::EncodeNumber(last_.value_or(delivery::kFromBeginning)));
+    } else {
+      core_->FlushLater();
+    }
+    Result<std::optional<ClientCore::Answer>> awaited = core_->Await(request_, deadline);
+    if (awaited.ok() && !awaited->has_value()) return Explain();
+    if (!awaited.ok()) core_->Forget(request_);
+    request_ = 0;
+    if (!awaited.ok()) return awaited.status();
+    std::optional<ClientCore::Answer>& answer = *awaited;
+    if (answer->frame.type == MessageType::kEnd) return std::shared_ptr<const ClientBatch>();
+    WS_RETURN_IF_ERROR(Expect(*answer, MessageType::kBatch));
+    WS_ASSIGN_OR_RETURN(delivery::BatchMessage message, delivery::DecodeBatch(answer->frame.body));
+    const std::uint64_t step = message.step;
+    WS_ASSIGN_OR_RETURN(std::shared_ptr<const ClientBatch> batch,
+                        core_->Map(std::move(message), std::move(answer->descriptor)));
+    last_ = step;
+    // Goes with the release of the step before this one, or with the next call.
+    if (options_.prefetch) {
+      request_ = core_->AskLater(MessageType::kNext, delivery::EncodeNumber(step));
+    }
+    return batch;
+  }
+
+  // The deadline passed: what does the host wait for?
+  Status Explain() {
+    const Result<std::string> text =
+        Text(MessageType::kExplain, {}, steady_clock::now() + kExplainTime);
+    if (text.ok()) {
+      return Status::DeadlineExceeded(StrCat("the next batch is not ready: ", *text));
+    }
+    if (text.status().code() != StatusCode::kDeadlineExceeded) return text.status();
+    return Status::DeadlineExceeded(
+        StrCat("the next batch is not there, and the host process ", welcome_.host_pid,
+               " does not say why; is it stopped or overloaded?",
+               welcome_.log_path.empty() ? "" : " Its log is ", welcome_.log_path));
+  }
+
+  const ClientOptions options_;
+  const std::shared_ptr<ClientCore> core_;
+  Welcome welcome_;  // set once, before anybody else sees this object
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool in_next_ WS_GUARDED_BY(mutex_) = false;
+  std::optional<std::uint64_t> next_state_ WS_GUARDED_BY(mutex_);  // the step that follows
+  // Owned by the thread that has set in_next_.
+  std::optional<std::uint64_t> last_;
+  std::uint32_t request_ = 0;
+
+  Mutex decide_mutex_;
+  std::uint64_t decisions_ WS_GUARDED_BY(decide_mutex_) = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Client>> Client::Connect(ClientOptions options, Deadline deadline) {
+  WS_ASSIGN_OR_RETURN(delivery::FileDescriptor socket, delivery::Connect(options.socket_path));
+  WS_ASSIGN_OR_RETURN(const delivery::PeerCredentials peer, delivery::Peer(socket.get()));
+  if (peer.uid != geteuid()) {
+    return Status::InvalidArgument(StrCat("the host at ", options.socket_path, " runs as user ",
+                                          peer.uid, ", not as user ", geteuid(),
+                                          "; start both as the same user"));
+  }
+  auto core = std::make_shared<ClientCore>(std::move(socket), peer.pid);
+  auto client = std::make_unique<SocketClient>(std::move(options), std::move(core));
+  WS_RETURN_IF_ERROR(client->SayHello(deadline));
+  return std::unique_ptr<Client>(std::move(client));
+}
+
+}  // namespace widestream
