@@ -58,9 +58,9 @@ struct Built {
 Result<Built> Build(const BatchSpec& batch, StepPlan plan) {
   Built built;
   WS_ASSIGN_OR_RETURN(built.view,
-                      LayOut(batch, {}, std::make_shared<const StepPlan>(std::move(plan)), 0));
+                      LayOut(batch, std::make_shared<const StepPlan>(std::move(plan)), 0));
   built.memory.assign(built.view.size_bytes, std::byte{0xEE});
-  WS_RETURN_IF_ERROR(Construct(batch, {}, built.view, Provide, Name, built.memory));
+  WS_RETURN_IF_ERROR(Construct(batch, built.view, Provide, Name, built.memory));
   return built;
 }
 
@@ -146,7 +146,7 @@ TEST(Constructor, ARecordThatReadsDifferentlyIsRefusedByName) {
 }
 
 TEST(Constructor, ARankOutsideThePlanIsAnError) {
-  const auto view = LayOut(Rows(4), {}, std::make_shared<const StepPlan>(), 0);
+  const auto view = LayOut(Rows(4), std::make_shared<const StepPlan>(), 0);
   EXPECT_EQ(view.status().code(), StatusCode::kInvalidArgument);
 }
 

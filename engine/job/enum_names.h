@@ -46,20 +46,6 @@ inline const Names<LastStepPolicy>& LastStepNames() {
   return names;
 }
 
-inline const Names<Axis>& AxisNames() {
-  static const Names<Axis> names = {
-      {"pp", Axis::kPp}, {"dp", Axis::kDp}, {"cp", Axis::kCp}, {"tp", Axis::kTp}};
-  return names;
-}
-inline const Names<CpSplit>& CpSplitNames() {
-  static const Names<CpSplit> names = {{"auto", CpSplit::kAuto},
-                                       {"zigzag_document", CpSplit::kZigzagDocument},
-                                       {"zigzag_row", CpSplit::kZigzagRow},
-                                       {"contiguous", CpSplit::kContiguous},
-                                       {"ulysses", CpSplit::kUlysses}};
-  return names;
-}
-
 template <typename Enum>
 const char* NameOf(const Names<Enum>& names, Enum value) {
   for (const auto& [name, alternative] : names) {

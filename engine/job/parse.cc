@@ -1,6 +1,4 @@
 // ParseJob: JSON text to JobSpec. Member by member here; rules that join keys in validate.cc.
-#include <algorithm>
-
 #include "engine/job/enum_names.h"
 #include "engine/job/json_object.h"
 #include "engine/job/mixture_reader.h"
@@ -66,13 +64,10 @@ void ReadSources(const json& value, std::vector<SourceSpec>* sources, Status* er
   }
 }
 
-constexpr std::uint32_t kMaxPadding = 1U << 16;
-
 void ReadBatch(const json& value, BatchSpec* batch, Status* error) {
   JsonObject object(value, "batch",
                     {"layout", "sequence_length", "rows", "tokens", "max_piece_tokens",
-                     "microbatch_tokens", "overflow", "last_step", "cross_document_attention",
-                     "pad_documents_to", "pad_microbatch_to", "fixed_shapes", "max_documents"},
+                     "microbatch_tokens", "overflow", "last_step", "cross_document_attention"},
                     error);
   constexpr std::uint32_t kMaxLength = 1U << 24;
   object.Read("layout", &batch->layout, job_internal::LayoutNames());
@@ -85,47 +80,16 @@ void ReadBatch(const json& value, BatchSpec* batch, Status* error) {
   object.Read("overflow", &batch->overflow, job_internal::OverflowNames());
   object.Read("last_step", &batch->last_step, job_internal::LastStepNames());
   object.Read("cross_document_attention", &batch->cross_document_attention);
-  object.Read("pad_documents_to", &batch->pad_documents_to, 1, kMaxPadding);
-  object.Read("pad_microbatch_to", &batch->pad_microbatch_to, 1, kMaxPadding);
-  object.Read("fixed_shapes", &batch->fixed_shapes);
-  object.Read("max_documents", &batch->max_documents, 0, 1U << 24);
-}
-
-// The axes named by an array of their names.
-void ReadAxes(JsonObject* mesh, const char* key, std::vector<Axis>* axes) {
-  std::vector<std::string> names;
-  mesh->Read(key, &names, job_internal::AxisNames().size());
-  if (!mesh->ok() || mesh->Find(key) == nullptr) return;
-  axes->clear();
-  for (const std::string& name : names) {
-    const auto& known = job_internal::AxisNames();
-    const auto found = std::find_if(known.begin(), known.end(),
-                                    [&](const auto& entry) { return entry.first == name; });
-    if (found == known.end()) {
-      mesh->Fail(key, "found \"" + name + "\", expected pp, dp, cp or tp");
-      return;
-    }
-    axes->push_back(found->second);
-  }
 }
 
 void ReadMesh(const json& value, MeshSpec* mesh, Status* error) {
-  JsonObject object(value, "mesh",
-                    {"dp", "cp", "tp", "pp", "vpp", "ep", "dp_replicate", "order", "broadcast_at",
-                     "sequence_parallel", "cp_split"},
-                    error);
+  JsonObject object(value, "mesh", {"dp", "cp", "tp", "pp", "vpp"}, error);
   constexpr std::uint32_t kMaxDimension = 65'536;
   object.Read("dp", &mesh->dp, 1, kMaxDimension);
   object.Read("cp", &mesh->cp, 1, kMaxDimension);
   object.Read("tp", &mesh->tp, 1, kMaxDimension);
   object.Read("pp", &mesh->pp, 1, kMaxDimension);
   object.Read("vpp", &mesh->vpp, 1, kMaxDimension);
-  object.Read("ep", &mesh->ep, 1, kMaxDimension);
-  object.Read("dp_replicate", &mesh->dp_replicate, 1, kMaxDimension);
-  ReadAxes(&object, "order", &mesh->order);
-  ReadAxes(&object, "broadcast_at", &mesh->broadcast_at);
-  object.Read("sequence_parallel", &mesh->sequence_parallel);
-  object.Read("cp_split", &mesh->cp_split, job_internal::CpSplitNames());
 }
 
 void ReadErrors(const json& value, ErrorSpec* errors, Status* error) {

@@ -3,7 +3,6 @@
 
 #include <charconv>
 #include <cmath>
-#include <numeric>
 
 #include "engine/job/enum_names.h"
 #include "engine/job/json_object.h"
@@ -61,12 +60,6 @@ json SourceTree(const SourceSpec& source) {
             {"bytes", source.shuffle.bytes}}}};
 }
 
-std::vector<std::string> NamesOf(const std::vector<Axis>& axes) {
-  std::vector<std::string> names;
-  for (const Axis axis : axes) names.emplace_back(NameOf(job_internal::AxisNames(), axis));
-  return names;
-}
-
 }  // namespace
 
 std::string DumpCanonical(const json& value) {
@@ -76,29 +69,6 @@ std::string DumpCanonical(const json& value) {
 }
 
 }  // namespace job_internal
-
-CpSplit SplitOf(const MeshSpec& mesh, BatchLayout layout) {
-  if (mesh.cp_split != CpSplit::kAuto) return mesh.cp_split;
-  return layout == BatchLayout::kThd ? CpSplit::kZigzagDocument : CpSplit::kZigzagRow;
-}
-
-Padding PaddingOf(const MeshSpec& mesh, const BatchSpec& batch) {
-  Padding padding;
-  const std::uint64_t tp = mesh.sequence_parallel ? mesh.tp : 1;
-  padding.document = batch.pad_documents_to;
-  padding.microbatch = std::lcm(std::uint64_t{batch.pad_microbatch_to}, tp);
-  if (mesh.cp > 1) {
-    // As Megatron: 2 * cp * tp a document, so that each rank's part of each is a multiple of tp.
-    const CpSplit split = SplitOf(mesh, batch.layout);
-    const std::uint64_t chunks =
-        (split == CpSplit::kContiguous || split == CpSplit::kUlysses ? 1 : 2) *
-        std::uint64_t{mesh.cp} * tp;
-    std::uint64_t& cut = split == CpSplit::kZigzagDocument ? padding.document : padding.microbatch;
-    cut = std::lcm(cut, chunks);
-  }
-  padding.microbatch = std::lcm(padding.microbatch, padding.document);
-  return padding;
-}
 
 std::string ToJson(const JobSpec& job) {
   using job_internal::NameOf;
@@ -127,11 +97,7 @@ std::string ToJson(const JobSpec& job) {
                        {"microbatch_tokens", job.batch.microbatch_tokens},
                        {"overflow", NameOf(job_internal::OverflowNames(), job.batch.overflow)},
                        {"last_step", NameOf(job_internal::LastStepNames(), job.batch.last_step)},
-                       {"cross_document_attention", job.batch.cross_document_attention},
-                       {"pad_documents_to", job.batch.pad_documents_to},
-                       {"pad_microbatch_to", job.batch.pad_microbatch_to},
-                       {"fixed_shapes", job.batch.fixed_shapes},
-                       {"max_documents", job.batch.max_documents}}},
+                       {"cross_document_attention", job.batch.cross_document_attention}}},
                      {"validation_fraction", job.validation_fraction},
                      {"lookahead_steps", job.lookahead_steps},
                      {"balance", job.balance},
@@ -140,13 +106,7 @@ std::string ToJson(const JobSpec& job) {
                        {"cp", job.mesh.cp},
                        {"tp", job.mesh.tp},
                        {"pp", job.mesh.pp},
-                       {"vpp", job.mesh.vpp},
-                       {"ep", job.mesh.ep},
-                       {"dp_replicate", job.mesh.dp_replicate},
-                       {"order", NamesOf(job.mesh.order)},
-                       {"broadcast_at", NamesOf(job.mesh.broadcast_at)},
-                       {"sequence_parallel", job.mesh.sequence_parallel},
-                       {"cp_split", NameOf(job_internal::CpSplitNames(), job.mesh.cp_split)}}},
+                       {"vpp", job.mesh.vpp}}},
                      {"errors",
                       {{"skip_bad_records", job.errors.skip_bad_records},
                        {"record_bytes", job.errors.record_bytes},

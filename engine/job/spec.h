@@ -67,37 +67,10 @@ struct BatchSpec {
   OverflowPolicy overflow = OverflowPolicy::kSplit;
   LastStepPolicy last_step = LastStepPolicy::kFill;
   bool cross_document_attention = false;
-  // thd, of the layout alone: what the tokens of a document and of a microbatch are padded to a
-  // multiple of, beside what the mesh needs.
-  std::uint32_t pad_documents_to = 1;
-  std::uint32_t pad_microbatch_to = 1;
-  // thd: every microbatch has microbatch_tokens positions and the same number of cu_seqlens.
-  bool fixed_shapes = false;
-  std::uint32_t max_documents = 0;  // thd: most pieces of a microbatch; 0 = as many as fit
 };
 
-enum class Axis : std::uint8_t { kPp, kDp, kCp, kTp };
-
-// How a microbatch is cut along cp. zigzag: 2 * cp chunks, rank r gets chunks r and 2 * cp - 1 - r,
-// of each document or of each row. contiguous (all-gather of keys and values) and ulysses
-// (attention over heads): cp runs of equal length.
-enum class CpSplit : std::uint8_t {
-  kAuto,  // zigzag_document for thd, zigzag_row for the others
-  kZigzagDocument,
-  kZigzagRow,
-  kContiguous,
-  kUlysses
-};
-
-// How the trainer's ranks are used. Nothing here changes the stream.
 struct MeshSpec {
   std::uint32_t dp = 1, cp = 1, tp = 1, pp = 1, vpp = 1;
-  std::uint32_t ep = 1;            // expert parallel, a part of the dp * cp ranks
-  std::uint32_t dp_replicate = 1;  // of dp: groups of ranks that hold the same shards (HSDP)
-  std::vector<Axis> order = {Axis::kPp, Axis::kDp, Axis::kCp, Axis::kTp};  // outermost first
-  std::vector<Axis> broadcast_at;  // ranks along these axes do not fetch
-  bool sequence_parallel = false;  // activations are cut along tp, so lengths are multiples of it
-  CpSplit cp_split = CpSplit::kAuto;
 };
 
 struct ErrorSpec {
@@ -135,17 +108,6 @@ struct JobSpec {
 // The versions of docs/stream.md that this engine implements.
 inline constexpr std::uint32_t kOrderVersion = 1;
 inline constexpr std::uint32_t kMembershipVersion = 1;
-
-// What lengths of a thd microbatch are padded to multiples of.
-struct Padding {
-  std::uint64_t document = 1;    // each piece
-  std::uint64_t microbatch = 1;  // the whole; a multiple of `document`
-};
-// From mesh and batch: zigzag along cp cuts each document (or the whole) in 2 * cp chunks, and
-// sequence parallelism each rank's part in tp.
-Padding PaddingOf(const MeshSpec& mesh, const BatchSpec& batch);
-// The split in force, never kAuto.
-CpSplit SplitOf(const MeshSpec& mesh, BatchLayout layout);
 
 // Parses and validates. Unknown keys, wrong types, values out of range and contradictions are
 // InvalidArgument; the message names the key by its path ("sources[2].shuffle.records"), what was

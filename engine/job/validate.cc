@@ -147,9 +147,6 @@ Status ValidateBatch(const BatchSpec& batch, const LimitSpec& limits) {
   return {};
 }
 
-Status ValidateAxes(const MeshSpec& mesh);
-Status ValidatePadding(const MeshSpec& mesh, const BatchSpec& batch);
-
 Status ValidateMesh(const MeshSpec& mesh, const BatchSpec& batch) {
   std::uint64_t ranks = 1;
   for (const auto& [key, value] : {std::pair<const char*, std::uint32_t>{"mesh.dp", mesh.dp},
@@ -169,85 +166,12 @@ Status ValidateMesh(const MeshSpec& mesh, const BatchSpec& batch) {
                              " ranks; lower one of them");
     }
   }
-  WS_RETURN_IF_ERROR(ValidateAxes(mesh));
-  WS_RETURN_IF_ERROR(ValidatePadding(mesh, batch));
-  const bool thd = batch.layout == BatchLayout::kThd;
-  if (mesh.cp_split == CpSplit::kZigzagDocument && !thd) {
-    return Bad("mesh.cp_split",
-               "found zigzag_document, which needs documents padded to 2 * cp: layout thd; write "
-               "zigzag_row");
-  }
-  const bool zigzag = mesh.cp_split != CpSplit::kContiguous && mesh.cp_split != CpSplit::kUlysses;
-  const std::uint32_t slices = zigzag ? 2 * mesh.cp : mesh.cp;
-  if (mesh.cp > 1 && !thd && batch.sequence_length % slices != 0) {
+  if (mesh.cp > 1 && batch.layout != BatchLayout::kThd &&
+      batch.sequence_length % (2 * mesh.cp) != 0) {
     return Bad("mesh.cp", "found " + std::to_string(mesh.cp) + ", but sequence_length " +
-                              std::to_string(batch.sequence_length) + " is no multiple of " +
-                              std::to_string(slices) +
-                              ": each rank takes equal slices of a row; change one of them");
-  }
-  if (mesh.sequence_parallel && !thd && batch.sequence_length % (mesh.cp * mesh.tp) != 0) {
-    return Bad("mesh.sequence_parallel",
-               "sequence_length " + std::to_string(batch.sequence_length) +
-                   " is no multiple of cp * tp = " + std::to_string(mesh.cp * mesh.tp) +
-                   ", and activations are cut along both; change one of them");
-  }
-  return {};
-}
-
-Status ValidateAxes(const MeshSpec& mesh) {
-  if (mesh.ep == 0 || (std::uint64_t{mesh.dp} * mesh.cp) % mesh.ep != 0) {
-    return Bad("mesh.ep", "found " + std::to_string(mesh.ep) +
-                              ", which does not divide dp * cp = " +
-                              std::to_string(std::uint64_t{mesh.dp} * mesh.cp) +
-                              ": experts are spread over those ranks");
-  }
-  if (mesh.dp_replicate == 0 || mesh.dp % mesh.dp_replicate != 0) {
-    return Bad("mesh.dp_replicate", "found " + std::to_string(mesh.dp_replicate) +
-                                        ", which does not divide dp = " + std::to_string(mesh.dp));
-  }
-  std::vector<Axis> sorted = mesh.order;
-  std::sort(sorted.begin(), sorted.end());
-  if (sorted != std::vector<Axis>{Axis::kPp, Axis::kDp, Axis::kCp, Axis::kTp}) {
-    return Bad("mesh.order", "must name each of pp, dp, cp and tp once, the outermost first");
-  }
-  sorted = mesh.broadcast_at;
-  std::sort(sorted.begin(), sorted.end());
-  if (std::find(sorted.begin(), sorted.end(), Axis::kDp) != sorted.end() ||
-      std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
-    return Bad("mesh.broadcast_at",
-               "may name tp, cp and pp, each once; ranks along dp have different data");
-  }
-  return {};
-}
-
-Status ValidatePadding(const MeshSpec& mesh, const BatchSpec& batch) {
-  if (batch.pad_documents_to == 0 || batch.pad_microbatch_to == 0)
-    return Bad("batch", "pad_documents_to and pad_microbatch_to are at least 1");
-  if (batch.layout != BatchLayout::kThd) {
-    if (batch.pad_documents_to != 1 || batch.pad_microbatch_to != 1 || batch.fixed_shapes ||
-        batch.max_documents != 0) {
-      return Bad("batch",
-                 "pad_documents_to, pad_microbatch_to, fixed_shapes and max_documents are for "
-                 "layout \"thd\"; rows have one shape already: remove them");
-    }
-    return {};
-  }
-  const Padding padding = PaddingOf(mesh, batch);
-  const std::uint64_t longest =
-      batch.max_piece_tokens != 0 ? batch.max_piece_tokens : batch.sequence_length;
-  const std::uint64_t padded =
-      (longest + padding.microbatch - 1) / padding.microbatch * padding.microbatch;
-  const std::uint64_t cap = batch.microbatch_tokens;
-  if (cap != 0 && cap < padded) {
-    return Bad("batch.microbatch_tokens",
-               "found " + std::to_string(cap) + ", but the longest piece takes " +
-                   std::to_string(padded) + " tokens with padding to multiples of " +
-                   std::to_string(padding.microbatch) + "; raise it or lower max_piece_tokens");
-  }
-  if (batch.fixed_shapes && (cap == 0 || cap % padding.microbatch != 0)) {
-    return Bad("batch.fixed_shapes", "needs microbatch_tokens, a multiple of " +
-                                         std::to_string(padding.microbatch) +
-                                         ": the length of every microbatch");
+                              std::to_string(batch.sequence_length) +
+                              " is no multiple of 2 * cp: each rank takes two equal slices of a "
+                              "row; change one of them");
   }
   return {};
 }

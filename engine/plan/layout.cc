@@ -61,7 +61,7 @@ Bins BalanceCounts(const std::vector<std::uint64_t>& costs, std::size_t count,
 // next 15 the first that has room, or the one with most room. Empty if an atom fits nowhere.
 std::optional<Bins> BalanceTokens(const std::vector<std::uint64_t>& costs,
                                   const std::vector<std::uint64_t>& tokens, std::size_t count,
-                                  std::uint64_t cap, std::uint64_t max_atoms) {
+                                  std::uint64_t cap) {
   constexpr int kProbes = 16;
   Bins bins(count);
   std::vector<std::uint64_t> used(count, 0);
@@ -73,19 +73,16 @@ std::optional<Bins> BalanceTokens(const std::vector<std::uint64_t>& costs,
   }
   for (const std::uint32_t atom : MostExpensiveFirst(costs)) {
     auto place = by_cost.begin();
-    const auto fits = [&](std::uint32_t bin) {
-      return (cap == 0 || used[bin] + tokens[atom] <= cap) &&
-             (max_atoms == 0 || bins.atoms[bin].size() < max_atoms);
-    };
-    if (cap != 0 || max_atoms != 0) {
+    if (cap != 0) {
       int probes = 0;
-      while (place != by_cost.end() && probes < kProbes && !fits(place->second)) {
+      while (place != by_cost.end() && probes < kProbes &&
+             used[place->second] + tokens[atom] > cap) {
         ++place;
         ++probes;
       }
       if (place == by_cost.end() || probes == kProbes) {
         const std::uint32_t roomiest = by_used.begin()->second;
-        if (!fits(roomiest)) return std::nullopt;
+        if (used[roomiest] + tokens[atom] > cap) return std::nullopt;
         place = by_cost.find({bins.costs[roomiest], roomiest});
       }
     }
@@ -106,7 +103,7 @@ std::optional<Bins> BalanceTokens(const std::vector<std::uint64_t>& costs,
 // when there are enough bins.
 std::optional<Bins> CutTokens(const std::vector<std::uint64_t>& costs,
                               const std::vector<std::uint64_t>& tokens, std::size_t count,
-                              std::uint64_t cap, std::uint64_t max_atoms) {
+                              std::uint64_t cap) {
   __extension__ using Uint128 = unsigned __int128;
   Bins bins(count);
   std::vector<std::uint64_t> used(count, 0);
@@ -119,7 +116,6 @@ std::optional<Bins> CutTokens(const std::vector<std::uint64_t>& costs,
     used[bin] += tokens[atom];
     before += tokens[atom];
     if (cap != 0 && used[bin] > cap) return std::nullopt;
-    if (max_atoms != 0 && bins.atoms[bin].size() > max_atoms) return std::nullopt;
   }
   return bins;
 }
@@ -153,8 +149,8 @@ std::vector<std::vector<std::uint32_t>> BinsToRanks(const Bins& bins, std::uint3
 
 }  // namespace
 
-std::uint64_t PaddedTokens(std::uint64_t length, std::uint64_t multiple) {
-  return RoundUp(length, multiple);
+std::uint64_t PaddedTokens(std::uint64_t length, std::uint32_t cp) {
+  return cp > 1 ? RoundUp(length, std::uint64_t{2} * cp) : length;
 }
 
 std::uint64_t PieceCost(std::uint64_t length) { return length * (length + kLinearTokens); }
@@ -163,16 +159,13 @@ Result<std::vector<RankPlan>> BuildLayout(const LayoutOptions& options, const St
   const bool thd = options.layout == BatchLayout::kThd;
   const std::uint32_t dp = options.mesh.dp;
   const std::uint32_t vpp = options.mesh.vpp;
-  // The whole of a thd microbatch is rounded up, too.
-  const std::uint64_t cap =
-      thd ? options.microbatch_tokens / options.padding.microbatch * options.padding.microbatch
-          : options.microbatch_tokens;
+  const std::uint64_t cap = options.microbatch_tokens;
   std::vector<std::uint64_t> costs;
   std::vector<std::uint64_t> tokens;
   if (thd) {
     for (const Piece& piece : plan.pieces) {
       costs.push_back(PieceCost(piece.length));
-      tokens.push_back(PaddedTokens(piece.length, options.padding.document));
+      tokens.push_back(PaddedTokens(piece.length, options.mesh.cp));
       if (cap != 0 && tokens.back() > cap) {
         return Status::ResourceExhausted(
             StrCat("a piece of ", piece.length, " tokens exceeds microbatch_tokens ", cap,
@@ -200,14 +193,11 @@ Result<std::vector<RankPlan>> BuildLayout(const LayoutOptions& options, const St
   std::size_t rows_each = 0;
   std::optional<Bins> bins;
   if (thd) {
-    std::uint64_t least = LeastBins(tokens, cap);
-    if (options.max_documents != 0)
-      least = std::max(least, CeilDiv(tokens.size(), options.max_documents));
-    microbatches = RoundUp(CeilDiv(least, dp), vpp);
+    microbatches = RoundUp(CeilDiv(LeastBins(tokens, cap), dp), vpp);
     while (true) {
       const std::size_t count = static_cast<std::size_t>(dp) * microbatches;
-      bins = options.balance ? BalanceTokens(costs, tokens, count, cap, options.max_documents)
-                             : CutTokens(costs, tokens, count, cap, options.max_documents);
+      bins = options.balance ? BalanceTokens(costs, tokens, count, cap)
+                             : CutTokens(costs, tokens, count, cap);
       if (bins) break;
       // Each failure costs a full attempt, so beyond 32 groups the search goes on in larger steps.
       microbatches += vpp * std::max<std::uint64_t>(1, microbatches / vpp / 32);

@@ -27,12 +27,10 @@ struct LayoutOptions {
   bool balance = true;                  // false: in order
   bool cross_document_attention = false;
   MeshSpec mesh;
-  Padding padding;                  // thd
-  std::uint32_t max_documents = 0;  // thd: most pieces of a microbatch; 0 = no cap
 };
 
-// `length` rounded up to a multiple.
-std::uint64_t PaddedTokens(std::uint64_t length, std::uint64_t multiple);
+// What a piece of `length` tokens takes in a THD microbatch: a multiple of 2 * cp where cp > 1.
+std::uint64_t PaddedTokens(std::uint64_t length, std::uint32_t cp);
 std::uint64_t PieceCost(std::uint64_t length);
 
 // Each atom (a row of `plan.rows`; in thd a piece) in exactly one microbatch; the same number of

@@ -97,12 +97,12 @@ TEST(Layout, MicrobatchesOfOneNumberAreAlikeOnAllRanks) {
 
 TEST(Layout, ThdRespectsPaddingForContextParallelism) {
   EXPECT_EQ(PaddedTokens(5, 1), 5U);
-  EXPECT_EQ(PaddedTokens(5, 4), 8U);
-  EXPECT_EQ(PaddedTokens(8, 4), 8U);
+  EXPECT_EQ(PaddedTokens(5, 2), 8U);
+  EXPECT_EQ(PaddedTokens(8, 2), 8U);
   LayoutOptions options = Options(BatchLayout::kThd, 1, 16);
   const StepPlan plan = PlanOf({5, 5, 5}, false);
   EXPECT_EQ(BuildLayout(options, plan)->front().microbatches.size(), 1U);
-  options.padding = {4, 4};  // three times 8 padded tokens
+  options.mesh.cp = 2;  // three times 8 padded tokens
   EXPECT_EQ(BuildLayout(options, plan)->front().microbatches.size(), 2U);
 }
 

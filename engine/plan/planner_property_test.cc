@@ -127,7 +127,7 @@ RC_GTEST_PROP(Stream, MembershipDoesNotDependOnMeshBalanceOrCaps, ()) {
   c.job.mesh.cp = static_cast<std::uint32_t>(Draw(1, 2));
   c.job.mesh.vpp = static_cast<std::uint32_t>(Draw(1, 3));
   c.job.balance = Coin() ? "lpt" : "none";
-  const std::uint64_t least = PaddedTokens(PieceLimit(c.job.batch), PaddingOf(c.job.mesh, c.job.batch).microbatch);
+  const std::uint64_t least = PaddedTokens(PieceLimit(c.job.batch), c.job.mesh.cp);
   c.job.batch.microbatch_tokens = least + static_cast<std::uint64_t>(Draw(0, 60));
   Trace other = Run(c, kSteps);
   RC_ASSERT(base.states == other.states);
@@ -289,7 +289,7 @@ RC_GTEST_PROP(Stream, LayoutHoldsEachAtomOnceUnderItsCaps, ()) {
   c.job.mesh.cp = static_cast<std::uint32_t>(Draw(1, 2));
   c.job.mesh.vpp = static_cast<std::uint32_t>(Draw(1, 3));
   c.job.balance = Coin() ? "lpt" : "none";
-  const std::uint64_t least = PaddedTokens(PieceLimit(c.job.batch), PaddingOf(c.job.mesh, c.job.batch).microbatch);
+  const std::uint64_t least = PaddedTokens(PieceLimit(c.job.batch), c.job.mesh.cp);
   if (Coin()) c.job.batch.microbatch_tokens = least + static_cast<std::uint64_t>(Draw(0, 60));
   const std::uint64_t cap = c.job.batch.microbatch_tokens;
   const bool thd = c.job.batch.layout == BatchLayout::kThd;
@@ -307,7 +307,7 @@ RC_GTEST_PROP(Stream, LayoutHoldsEachAtomOnceUnderItsCaps, ()) {
         for (const auto& row : microbatch.rows) {
           for (const std::uint32_t piece : row) {
             ++seen[piece];
-            tokens += PaddedTokens(plan.pieces[piece].length, PaddingOf(c.job.mesh, c.job.batch).document);
+            tokens += PaddedTokens(plan.pieces[piece].length, c.job.mesh.cp);
           }
         }
         if (!thd) tokens = rows * c.job.batch.sequence_length;

@@ -41,7 +41,7 @@ Status CheckBatch(const JobSpec& job) {
       return bad("batch.tokens is ", batch.tokens, "; thd needs at least the longest piece, ",
                  limit, ", and at most ", kMaxStepTokens);
     }
-    const std::uint64_t padded = PaddedTokens(limit, PaddingOf(job.mesh, batch).microbatch);
+    const std::uint64_t padded = PaddedTokens(limit, job.mesh.cp);
     if (batch.microbatch_tokens != 0 && batch.microbatch_tokens < padded) {
       return bad("batch.microbatch_tokens is ", batch.microbatch_tokens,
                  ", less than the longest piece, ", padded,
@@ -209,8 +209,7 @@ Result<PlannerSetup> MakeSetup(const JobSpec& job) {
                             : std::uint64_t{job.batch.rows} * job.batch.sequence_length;
   setup.layout = {
       job.batch.layout,     job.batch.sequence_length,          job.batch.microbatch_tokens,
-      job.balance == "lpt", job.batch.cross_document_attention, mesh,
-      PaddingOf(mesh, job.batch), job.batch.max_documents};
+      job.balance == "lpt", job.batch.cross_document_attention, mesh};
   return setup;
 }
 
