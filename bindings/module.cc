@@ -10,6 +10,7 @@ void register_delivery(nb::module_& module);
 void register_host(nb::module_& module);
 void register_inspect(nb::module_& module);
 void register_journal(nb::module_& module);
+void register_place_tree(nb::module_& module);
 }  // namespace widestream::python
 
 NB_MODULE(_core, m) {
@@ -20,4 +21,5 @@ NB_MODULE(_core, m) {
   widestream::python::register_host(m);
   widestream::python::register_inspect(m);
   widestream::python::register_journal(m);
+  widestream::python::register_place_tree(m);
 }

@@ -22,9 +22,14 @@ using IdsProvider = std::function<Result<Ids>(std::uint32_t, std::uint32_t, std:
 // How messages name the record of a piece: "source 'code', data/a.jsonl, record 7".
 using PieceNamer = std::function<std::string(const Piece&)>;
 
-// Shapes and places of a rank's tensors; needs no payload. Pure.
+// Shapes and places of the tensors of a data-parallel rank: the bucket of all its places; needs no
+// payload. Pure.
 Result<BatchView> LayOut(const BatchSpec& batch, std::shared_ptr<const StepPlan> plan,
-                         std::uint32_t rank);
+                         std::uint32_t rank, const MeshSpec& mesh = MeshSpec());
+
+// What the bucket of a step takes, to be reserved before it is planned: an upper bound for rows and
+// padded; for thd a bound unless very short pieces need much padding or very many microbatches.
+std::uint64_t ReservedBytes(const BatchSpec& batch, const MeshSpec& mesh);
 
 // Fills `memory` (view.size_bytes, 64-byte aligned). Every byte of every tensor is written.
 // DataCorruption if a record's ids are not those that were planned: its text or the tokenizer

@@ -3,40 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <numeric>
 #include <vector>
+
+#include "engine/construct/testing.h"
 
 namespace widestream {
 namespace {
 
-constexpr std::uint64_t kHash = 7;
-
-// A record whose ids are base, base + 1, ... ; position picks the record.
-Result<Ids> Provide(std::uint32_t /*source*/, std::uint32_t /*epoch*/, std::uint64_t position) {
-  auto block = std::make_shared<SampleBlock>();
-  block->metadata.position = position;
-  block->metadata.ids_hash = {kHash};
-  block->ids16.resize(20);
-  std::iota(block->ids16.begin(), block->ids16.end(),
-            static_cast<std::uint16_t>(100 * (position + 1)));
-  Ids ids;
-  ids.ids16 = block->ids16.data();
-  ids.size = block->ids16.size();
-  ids.block = std::move(block);
-  return ids;
-}
-
-Piece MakePiece(std::uint64_t position, std::uint32_t start, std::uint32_t length, bool last) {
-  Piece piece;
-  piece.position = position;
-  piece.start = start;
-  piece.length = length;
-  piece.last = last;
-  piece.ids_hash = kHash;
-  return piece;
-}
-
-std::string Name(const Piece& piece) { return "record " + std::to_string(piece.record); }
+using construct_testing::kHash;
+using construct_testing::MakePiece;
+using construct_testing::Name;
+using construct_testing::Provide;
 
 struct Built {
   BatchView view;

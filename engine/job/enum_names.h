@@ -45,6 +45,18 @@ inline const Names<LastStepPolicy>& LastStepNames() {
                                               {"drop", LastStepPolicy::kDrop}};
   return names;
 }
+inline const Names<MeshAxis>& AxisNames() {
+  static const Names<MeshAxis> names = {
+      {"dp", MeshAxis::kDp}, {"cp", MeshAxis::kCp}, {"tp", MeshAxis::kTp}, {"pp", MeshAxis::kPp}};
+  return names;
+}
+inline const Names<ContextSplit>& SplitNames() {
+  static const Names<ContextSplit> names = {{"zigzag_document", ContextSplit::kZigzagDocument},
+                                            {"zigzag_row", ContextSplit::kZigzagRow},
+                                            {"contiguous", ContextSplit::kContiguous},
+                                            {"ulysses", ContextSplit::kUlysses}};
+  return names;
+}
 
 template <typename Enum>
 const char* NameOf(const Names<Enum>& names, Enum value) {

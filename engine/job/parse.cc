@@ -67,7 +67,8 @@ void ReadSources(const json& value, std::vector<SourceSpec>* sources, Status* er
 void ReadBatch(const json& value, BatchSpec* batch, Status* error) {
   JsonObject object(value, "batch",
                     {"layout", "sequence_length", "rows", "tokens", "max_piece_tokens",
-                     "microbatch_tokens", "overflow", "last_step", "cross_document_attention"},
+                     "microbatch_tokens", "overflow", "last_step", "cross_document_attention",
+                     "pad_documents_to", "pad_microbatch_to", "microbatch_pieces", "fixed_shapes"},
                     error);
   constexpr std::uint32_t kMaxLength = 1U << 24;
   object.Read("layout", &batch->layout, job_internal::LayoutNames());
@@ -80,16 +81,54 @@ void ReadBatch(const json& value, BatchSpec* batch, Status* error) {
   object.Read("overflow", &batch->overflow, job_internal::OverflowNames());
   object.Read("last_step", &batch->last_step, job_internal::LastStepNames());
   object.Read("cross_document_attention", &batch->cross_document_attention);
+  object.Read("pad_documents_to", &batch->pad_documents_to, 0, kMaxPadding);
+  object.Read("pad_microbatch_to", &batch->pad_microbatch_to, 0, kMaxPadding);
+  object.Read("microbatch_pieces", &batch->microbatch_pieces, 0, 1U << 24);
+  object.Read("fixed_shapes", &batch->fixed_shapes);
+}
+
+void ReadAxes(const JsonObject& object, const char* key, std::vector<MeshAxis>* axes,
+              Status* error) {
+  const json* found = object.Find(key);
+  if (found == nullptr) return;
+  axes->clear();
+  const auto wrong = [&](const json& value) {
+    *error = Status::InvalidArgument(object.Path(key) + ": found " + Describe(value) +
+                                     ", expected an array of \"dp\", \"cp\", \"tp\", \"pp\"");
+  };
+  if (!found->is_array() || found->size() > 4) return wrong(*found);
+  for (const json& item : *found) {
+    const std::size_t before = axes->size();
+    for (const auto& [name, axis] : job_internal::AxisNames()) {
+      if (item == name) axes->push_back(axis);
+    }
+    if (axes->size() == before) return wrong(item);
+  }
 }
 
 void ReadMesh(const json& value, MeshSpec* mesh, Status* error) {
-  JsonObject object(value, "mesh", {"dp", "cp", "tp", "pp", "vpp"}, error);
+  JsonObject object(value, "mesh",
+                    {"dp", "cp", "tp", "pp", "vpp", "ep", "dp_replicate", "order",
+                     "sequence_parallel", "cp_split", "every_stage", "broadcast_at"},
+                    error);
   constexpr std::uint32_t kMaxDimension = 65'536;
   object.Read("dp", &mesh->dp, 1, kMaxDimension);
   object.Read("cp", &mesh->cp, 1, kMaxDimension);
   object.Read("tp", &mesh->tp, 1, kMaxDimension);
   object.Read("pp", &mesh->pp, 1, kMaxDimension);
   object.Read("vpp", &mesh->vpp, 1, kMaxDimension);
+  object.Read("ep", &mesh->ep, 1, kMaxDimension);
+  object.Read("dp_replicate", &mesh->dp_replicate, 1, kMaxDimension);
+  ReadAxes(object, "order", &mesh->order, error);
+  object.Read("sequence_parallel", &mesh->sequence_parallel);
+  const json* split = object.Find("cp_split");
+  if (split != nullptr && !split->is_null()) {
+    ContextSplit value_found = ContextSplit::kZigzagDocument;
+    object.Read("cp_split", &value_found, job_internal::SplitNames());
+    mesh->cp_split = value_found;
+  }
+  object.Read("every_stage", &mesh->every_stage, 8);
+  ReadAxes(object, "broadcast_at", &mesh->broadcast_at, error);
 }
 
 void ReadErrors(const json& value, ErrorSpec* errors, Status* error) {
@@ -109,6 +148,16 @@ void ReadLimits(const json& value, LimitSpec* limits, Status* error) {
 }
 
 }  // namespace
+
+Result<MeshSpec> ParseMesh(std::string_view text) {
+  WS_ASSIGN_OR_RETURN(const json value, job_internal::ParseStrict(text));
+  Status error;
+  MeshSpec mesh;
+  ReadMesh(value, &mesh, &error);
+  WS_RETURN_IF_ERROR(error);
+  WS_RETURN_IF_ERROR(ValidateMesh(mesh));
+  return mesh;
+}
 
 Result<JobSpec> ParseJob(std::string_view text) {
   WS_ASSIGN_OR_RETURN(const json value, job_internal::ParseStrict(text));

@@ -81,7 +81,7 @@ TEST(ParseJob, NamesTheNearestKey) {
   ExpectError(With("\"seed\"", "\"sede\""), {"sede: unknown key", "did you mean \"seed\""});
   ExpectError(With("\"max_epochs\"", "\"maxEpochs\""), {"sources[1].maxEpochs", "\"max_epochs\""});
   ExpectError(With("\"records\"", "\"record\""), {"sources[1].shuffle.record", "\"records\""});
-  ExpectError(With("\"dp\"", "\"zzzzzzzz\""), {"mesh.zzzzzzzz", "valid: dp, cp, tp, pp, vpp"});
+  ExpectError(With("\"dp\"", "\"zzzzzzzz\""), {"mesh.zzzzzzzz", "valid: dp, cp, tp, pp, vpp, ep"});
   ExpectError(With("{\"code\": 1}", "{\"cod\": 1}"),
               {"mixture.stages[1].weights", "unknown source \"cod\"", "did you mean \"code\""});
   ExpectError(With("\"stop\"", "\"stopp\""), {"sources[1].on_exhausted", "did you mean \"stop\""});
@@ -161,6 +161,47 @@ TEST(ParseJob, ThdTakesTokens) {
            R"("thd", "sequence_length": 1024, "tokens": 65536, "max_piece_tokens": 2048)"));
   ASSERT_TRUE(job.ok()) << job.status().ToString();
   EXPECT_EQ(job->batch.max_piece_tokens, 2048U);
+}
+
+TEST(ParseJob, ReadsTheMeshAndTheLayoutKeys) {
+  const Result<MeshSpec> mesh = ParseMesh(
+      R"({"dp": 4, "cp": 2, "tp": 2, "pp": 2, "vpp": 2, "ep": 8, "dp_replicate": 2,
+          "order": ["dp", "pp", "tp", "cp"], "sequence_parallel": true, "cp_split": "ulysses",
+          "every_stage": ["position_ids"], "broadcast_at": ["tp", "pp"]})");
+  ASSERT_TRUE(mesh.ok()) << mesh.status().ToString();
+  EXPECT_EQ(mesh->ep, 8U);
+  EXPECT_EQ(mesh->dp_replicate, 2U);
+  EXPECT_EQ(mesh->order[0], MeshAxis::kDp);
+  EXPECT_TRUE(mesh->sequence_parallel);
+  EXPECT_EQ(mesh->cp_split, ContextSplit::kUlysses);
+  EXPECT_EQ(mesh->broadcast_at, (std::vector<MeshAxis>{MeshAxis::kTp, MeshAxis::kPp}));
+  for (const char* wrong :
+       {R"({"order": ["dp", "xp", "tp", "cp"]})", R"({"broadcast_at": "tp"})", R"({"ep": 2})",
+        R"({"broadcast_at": ["dp"]})", R"({"cp_split": "zigzag"})", R"({"every_stage": ["x"]})"}) {
+    EXPECT_EQ(ParseMesh(wrong).status().code(), StatusCode::kInvalidArgument) << wrong;
+  }
+}
+
+TEST(ParseJob, PaddingThatCannotBeIsRefusedWithWhatFits) {
+  const std::string batch =
+      R"("layout": "rows", "sequence_length": 1024, "rows": 64, "microbatch_tokens": 16384)";
+  const auto thd = [&](const std::string& rest) {
+    return With(batch, R"("layout": "thd", "sequence_length": 100, "tokens": 1000)" + rest);
+  };
+  EXPECT_TRUE(ParseJob(thd(R"(, "pad_documents_to": 8, "pad_microbatch_to": 16)")).ok());
+  ExpectError(thd(R"(, "fixed_shapes": true)"), {"batch.fixed_shapes", "microbatch_tokens"});
+  ExpectError(thd(R"(, "fixed_shapes": true, "pad_microbatch_to": 16, "microbatch_tokens": 120)"),
+              {"batch.microbatch_tokens: found 120", "a multiple of 16", "write 112"});
+  ExpectError(thd(R"(, "pad_documents_to": 64, "microbatch_tokens": 127)"),
+              {"batch.microbatch_tokens: found 127", "takes 128 tokens with padding"});
+  ExpectError(thd(R"(, "pad_documents_to": 1048575, "pad_microbatch_to": 1048576)"),
+              {"batch.pad_microbatch_to", "expected at most"});
+  for (const char* key : {"pad_documents_to", "pad_microbatch_to", "microbatch_pieces"}) {
+    ExpectError(With(batch, batch + ", \"" + key + "\": 8"), {key, "remove it"});
+  }
+  ExpectError(With("\"dp\": 2", R"("cp": 2, "cp_split": "zigzag_document")"),
+              {"mesh.cp_split", "write \"zigzag_row\""});
+  ExpectError(With("\"dp\": 2", R"("tp": 3, "sequence_parallel": true)"), {"mesh.tp: found 3"});
 }
 
 TEST(ToJson, IsCanonical) {

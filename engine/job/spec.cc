@@ -60,6 +60,27 @@ json SourceTree(const SourceSpec& source) {
             {"bytes", source.shuffle.bytes}}}};
 }
 
+json AxesTree(const std::vector<MeshAxis>& axes) {
+  json names = json::array();
+  for (const MeshAxis axis : axes) names.push_back(NameOf(AxisNames(), axis));
+  return names;
+}
+
+json MeshTree(const MeshSpec& mesh) {
+  return {{"dp", mesh.dp},
+          {"cp", mesh.cp},
+          {"tp", mesh.tp},
+          {"pp", mesh.pp},
+          {"vpp", mesh.vpp},
+          {"ep", mesh.ep},
+          {"dp_replicate", mesh.dp_replicate},
+          {"order", AxesTree(mesh.order)},
+          {"sequence_parallel", mesh.sequence_parallel},
+          {"cp_split", mesh.cp_split ? json(NameOf(SplitNames(), *mesh.cp_split)) : json()},
+          {"every_stage", mesh.every_stage},
+          {"broadcast_at", AxesTree(mesh.broadcast_at)}};
+}
+
 }  // namespace
 
 std::string DumpCanonical(const json& value) {
@@ -97,16 +118,15 @@ std::string ToJson(const JobSpec& job) {
                        {"microbatch_tokens", job.batch.microbatch_tokens},
                        {"overflow", NameOf(job_internal::OverflowNames(), job.batch.overflow)},
                        {"last_step", NameOf(job_internal::LastStepNames(), job.batch.last_step)},
-                       {"cross_document_attention", job.batch.cross_document_attention}}},
+                       {"cross_document_attention", job.batch.cross_document_attention},
+                       {"pad_documents_to", job.batch.pad_documents_to},
+                       {"pad_microbatch_to", job.batch.pad_microbatch_to},
+                       {"microbatch_pieces", job.batch.microbatch_pieces},
+                       {"fixed_shapes", job.batch.fixed_shapes}}},
                      {"validation_fraction", job.validation_fraction},
                      {"lookahead_steps", job.lookahead_steps},
                      {"balance", job.balance},
-                     {"mesh",
-                      {{"dp", job.mesh.dp},
-                       {"cp", job.mesh.cp},
-                       {"tp", job.mesh.tp},
-                       {"pp", job.mesh.pp},
-                       {"vpp", job.mesh.vpp}}},
+                     {"mesh", job_internal::MeshTree(job.mesh)},
                      {"errors",
                       {{"skip_bad_records", job.errors.skip_bad_records},
                        {"record_bytes", job.errors.record_bytes},

@@ -67,10 +67,28 @@ struct BatchSpec {
   OverflowPolicy overflow = OverflowPolicy::kSplit;
   LastStepPolicy last_step = LastStepPolicy::kFill;
   bool cross_document_attention = false;
+  // The rest is layout: it changes padding and shapes, never the stream (padding.h).
+  std::uint32_t pad_documents_to = 0;   // thd: each piece fills a multiple of it; 0 = no wish
+  std::uint32_t pad_microbatch_to = 0;  // thd: the tokens of each context rank are a multiple of it
+  std::uint32_t microbatch_pieces = 0;  // thd: most pieces of a microbatch; 0 = no cap
+  bool fixed_shapes = false;            // every microbatch of the job has the same shapes
 };
 
+enum class MeshAxis : std::uint8_t { kDp, kCp, kTp, kPp };
+
+// How context ranks share a microbatch; docs/batch.md.
+enum class ContextSplit : std::uint8_t { kZigzagDocument, kZigzagRow, kContiguous, kUlysses };
+
+// The trainer's ranks. A rank's coordinates follow from `order`, outermost first.
 struct MeshSpec {
   std::uint32_t dp = 1, cp = 1, tp = 1, pp = 1, vpp = 1;
+  std::uint32_t ep = 1;            // expert ranks, inside dp * cp * tp of a stage
+  std::uint32_t dp_replicate = 1;  // HSDP: dp is dp_replicate groups of dp / dp_replicate shards
+  std::vector<MeshAxis> order = {MeshAxis::kPp, MeshAxis::kDp, MeshAxis::kCp, MeshAxis::kTp};
+  bool sequence_parallel = false;             // tp ranks split the sequence between their layers
+  std::optional<ContextSplit> cp_split = {};  // none: zigzag, by document in thd and else by row
+  std::vector<std::string> every_stage = {};  // tensors that every pipeline stage gets
+  std::vector<MeshAxis> broadcast_at = {};    // along these axes only the first rank fetches
 };
 
 struct ErrorSpec {
@@ -113,6 +131,8 @@ inline constexpr std::uint32_t kMembershipVersion = 1;
 // InvalidArgument; the message names the key by its path ("sources[2].shuffle.records"), what was
 // found and what would fit.
 Result<JobSpec> ParseJob(std::string_view json);
+// The `mesh` of that JSON alone; validated without a batch.
+Result<MeshSpec> ParseMesh(std::string_view json);
 // The canonical JSON of a job: ParseJob(ToJson(job)) == job, equal jobs give equal bytes.
 std::string ToJson(const JobSpec& job);
 // The `mixture` of that JSON alone, as Decision::mixture_json takes it.

@@ -1,10 +1,13 @@
 #include "engine/job/validate.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <unordered_map>
 
+#include "engine/job/enum_names.h"
 #include "engine/job/json_object.h"
+#include "engine/job/padding.h"
 
 namespace widestream {
 namespace {
@@ -147,31 +150,15 @@ Status ValidateBatch(const BatchSpec& batch, const LimitSpec& limits) {
   return {};
 }
 
-Status ValidateMesh(const MeshSpec& mesh, const BatchSpec& batch) {
-  std::uint64_t ranks = 1;
-  for (const auto& [key, value] : {std::pair<const char*, std::uint32_t>{"mesh.dp", mesh.dp},
-                                   {"mesh.cp", mesh.cp},
-                                   {"mesh.tp", mesh.tp},
-                                   {"mesh.pp", mesh.pp},
-                                   {"mesh.vpp", mesh.vpp}}) {
-    constexpr std::uint32_t kMaxDimension = 65'536;
-    if (value == 0 || value > kMaxDimension) {
-      return Bad(key, "found " + std::to_string(value) + ", expected 1 to " +
-                          std::to_string(kMaxDimension));
+Status CheckAxes(const std::vector<MeshAxis>& axes, const char* key) {
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (axes[i] == axes[j]) {
+        return Bad(key, "\"" +
+                            std::string(job_internal::NameOf(job_internal::AxisNames(), axes[i])) +
+                            "\" is there twice; name each axis once");
+      }
     }
-    if (std::string_view(key) != "mesh.vpp") ranks *= value;
-    constexpr std::uint64_t kMaxRanks = 1U << 20;
-    if (ranks > kMaxRanks) {
-      return Bad("mesh", "dp * cp * tp * pp is more than " + std::to_string(kMaxRanks) +
-                             " ranks; lower one of them");
-    }
-  }
-  if (mesh.cp > 1 && batch.layout != BatchLayout::kThd &&
-      batch.sequence_length % (2 * mesh.cp) != 0) {
-    return Bad("mesh.cp", "found " + std::to_string(mesh.cp) + ", but sequence_length " +
-                              std::to_string(batch.sequence_length) +
-                              " is no multiple of 2 * cp: each rank takes two equal slices of a "
-                              "row; change one of them");
   }
   return {};
 }
@@ -288,6 +275,61 @@ Status ValidateMixture(const MixtureSpec& mixture, const std::vector<SourceSpec>
   return {};
 }
 
+Status ValidateMesh(const MeshSpec& mesh) {
+  std::uint64_t ranks = 1;
+  for (const auto& [key, value] : {std::pair<const char*, std::uint32_t>{"mesh.dp", mesh.dp},
+                                   {"mesh.cp", mesh.cp},
+                                   {"mesh.tp", mesh.tp},
+                                   {"mesh.pp", mesh.pp},
+                                   {"mesh.vpp", mesh.vpp},
+                                   {"mesh.ep", mesh.ep},
+                                   {"mesh.dp_replicate", mesh.dp_replicate}}) {
+    constexpr std::uint32_t kMaxDimension = 65'536;
+    if (value == 0 || value > kMaxDimension) {
+      return Bad(key, "found " + std::to_string(value) + ", expected 1 to " +
+                          std::to_string(kMaxDimension));
+    }
+    const std::string_view name = std::string_view(key).substr(5);
+    if (name == "dp" || name == "cp" || name == "tp" || name == "pp") ranks *= value;
+    constexpr std::uint64_t kMaxRanks = 1U << 20;
+    if (ranks > kMaxRanks) {
+      return Bad("mesh", "dp * cp * tp * pp is more than " + std::to_string(kMaxRanks) +
+                             " ranks; lower one of them");
+    }
+  }
+  if (mesh.dp % mesh.dp_replicate != 0) {
+    return Bad("mesh.dp_replicate", "found " + std::to_string(mesh.dp_replicate) +
+                                        ", which does not divide dp " + std::to_string(mesh.dp) +
+                                        "; dp is dp_replicate groups of equally many shards");
+  }
+  const std::uint64_t stage = std::uint64_t{mesh.dp} * mesh.cp * mesh.tp;
+  if (stage % mesh.ep != 0) {
+    return Bad("mesh.ep", "found " + std::to_string(mesh.ep) + ", which does not divide the " +
+                              std::to_string(stage) +
+                              " ranks of a stage (dp * cp * tp); choose a divisor");
+  }
+  WS_RETURN_IF_ERROR(CheckAxes(mesh.order, "mesh.order"));
+  if (mesh.order.size() != 4) {
+    return Bad("mesh.order", "found " + std::to_string(mesh.order.size()) +
+                                 " axes, expected all of pp, dp, cp and tp, the outermost first");
+  }
+  WS_RETURN_IF_ERROR(CheckAxes(mesh.broadcast_at, "mesh.broadcast_at"));
+  for (const MeshAxis axis : mesh.broadcast_at) {
+    if (axis == MeshAxis::kDp) {
+      return Bad("mesh.broadcast_at",
+                 "found \"dp\", but data-parallel ranks have different data; name tp, cp or pp");
+    }
+  }
+  static const std::vector<std::string> tensors = {"tokens", "labels", "loss_mask", "position_ids",
+                                                   "segment_ids"};
+  for (const std::string& name : mesh.every_stage) {
+    if (std::find(tensors.begin(), tensors.end(), name) == tensors.end()) {
+      return Bad("mesh.every_stage", "found " + Quote(name) + job_internal::Hint(name, tensors));
+    }
+  }
+  return {};
+}
+
 Status ValidateJob(const JobSpec& job) {
   if (!job.name.empty() && !IsName(job.name)) {
     return Bad("name", "found " + Quote(job.name) +
@@ -321,7 +363,8 @@ Status ValidateJob(const JobSpec& job) {
   WS_RETURN_IF_ERROR(ValidateMixture(job.mixture, job.sources));
   WS_RETURN_IF_ERROR(ValidateLimits(job));
   WS_RETURN_IF_ERROR(ValidateBatch(job.batch, job.limits));
-  WS_RETURN_IF_ERROR(ValidateMesh(job.mesh, job.batch));
+  WS_RETURN_IF_ERROR(ValidateMesh(job.mesh));
+  WS_RETURN_IF_ERROR(ValidatePadding(job.batch, job.mesh));
   if (!(job.validation_fraction >= 0 && job.validation_fraction < 1)) {
     return Bad("validation_fraction", "found " + std::to_string(job.validation_fraction) +
                                           ", expected a share from 0 to below 1");

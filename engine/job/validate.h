@@ -17,10 +17,13 @@ inline constexpr std::uint64_t kMaxClock = 1'000'000'000'000'000'000;  // tokens
 inline constexpr std::uint64_t kMaxStepTokens = 2'147'483'647;         // cu_seqlens are int32
 // tokens, labels and position_ids of 8 bytes, segment_ids of 4, loss_mask of 1.
 inline constexpr std::uint64_t kSlabBytesPerToken = 29;
+inline constexpr std::uint32_t kMaxPadding = 1U << 20;  // of the pad_*_to keys
 
 // InvalidArgument naming the key, or OK.
 Status ValidateJob(const JobSpec& job);
 Status ValidateSources(const std::vector<SourceSpec>& sources);
+// The rules of a mesh alone, without a batch.
+Status ValidateMesh(const MeshSpec& mesh);
 Status ValidateMixture(const MixtureSpec& mixture, const std::vector<SourceSpec>& sources);
 
 }  // namespace widestream

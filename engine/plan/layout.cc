@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <queue>
@@ -57,11 +58,13 @@ Bins BalanceCounts(const std::vector<std::uint64_t>& costs, std::size_t count,
   return bins;
 }
 
+constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+
 // Longest processing time first under a cap of tokens a bin (0 = none): the cheapest bin, or of the
 // next 15 the first that has room, or the one with most room. Empty if an atom fits nowhere.
 std::optional<Bins> BalanceTokens(const std::vector<std::uint64_t>& costs,
                                   const std::vector<std::uint64_t>& tokens, std::size_t count,
-                                  std::uint64_t cap) {
+                                  std::uint64_t cap, std::size_t most_atoms) {
   constexpr int kProbes = 16;
   Bins bins(count);
   std::vector<std::uint64_t> used(count, 0);
@@ -72,17 +75,19 @@ std::optional<Bins> BalanceTokens(const std::vector<std::uint64_t>& costs,
     by_used.insert({0, b});
   }
   for (const std::uint32_t atom : MostExpensiveFirst(costs)) {
+    const auto fits = [&](std::uint32_t bin) {
+      return (cap == 0 || used[bin] + tokens[atom] <= cap) && bins.atoms[bin].size() < most_atoms;
+    };
     auto place = by_cost.begin();
-    if (cap != 0) {
+    if (cap != 0 || most_atoms != kNoLimit) {
       int probes = 0;
-      while (place != by_cost.end() && probes < kProbes &&
-             used[place->second] + tokens[atom] > cap) {
+      while (place != by_cost.end() && probes < kProbes && !fits(place->second)) {
         ++place;
         ++probes;
       }
       if (place == by_cost.end() || probes == kProbes) {
         const std::uint32_t roomiest = by_used.begin()->second;
-        if (used[roomiest] + tokens[atom] > cap) return std::nullopt;
+        if (!fits(roomiest)) return std::nullopt;
         place = by_cost.find({bins.costs[roomiest], roomiest});
       }
     }
@@ -103,7 +108,7 @@ std::optional<Bins> BalanceTokens(const std::vector<std::uint64_t>& costs,
 // when there are enough bins.
 std::optional<Bins> CutTokens(const std::vector<std::uint64_t>& costs,
                               const std::vector<std::uint64_t>& tokens, std::size_t count,
-                              std::uint64_t cap) {
+                              std::uint64_t cap, std::size_t most_atoms) {
   __extension__ using Uint128 = unsigned __int128;
   Bins bins(count);
   std::vector<std::uint64_t> used(count, 0);
@@ -115,7 +120,7 @@ std::optional<Bins> CutTokens(const std::vector<std::uint64_t>& costs,
     bins.Put(bin, atom, costs[atom]);
     used[bin] += tokens[atom];
     before += tokens[atom];
-    if (cap != 0 && used[bin] > cap) return std::nullopt;
+    if ((cap != 0 && used[bin] > cap) || bins.atoms[bin].size() > most_atoms) return std::nullopt;
   }
   return bins;
 }
@@ -149,8 +154,19 @@ std::vector<std::vector<std::uint32_t>> BinsToRanks(const Bins& bins, std::uint3
 
 }  // namespace
 
-std::uint64_t PaddedTokens(std::uint64_t length, std::uint32_t cp) {
-  return cp > 1 ? RoundUp(length, std::uint64_t{2} * cp) : length;
+LayoutOptions LayoutOptionsOf(const JobSpec& job) {
+  const BatchSpec& batch = job.batch;
+  LayoutOptions options;
+  options.layout = batch.layout;
+  options.sequence_length = batch.sequence_length;
+  options.microbatch_tokens = batch.microbatch_tokens;
+  options.balance = job.balance == "lpt";
+  options.cross_document_attention = batch.cross_document_attention;
+  options.mesh = job.mesh;
+  options.padding = PaddingOf(batch, job.mesh);
+  options.microbatch_pieces = batch.microbatch_pieces;
+  if (batch.fixed_shapes) options.rows = batch.rows;
+  return options;
 }
 
 std::uint64_t PieceCost(std::uint64_t length) { return length * (length + kLinearTokens); }
@@ -158,17 +174,23 @@ std::uint64_t PieceCost(std::uint64_t length) { return length * (length + kLinea
 Result<std::vector<RankPlan>> BuildLayout(const LayoutOptions& options, const StepPlan& plan) {
   const bool thd = options.layout == BatchLayout::kThd;
   const std::uint32_t dp = options.mesh.dp;
-  const std::uint32_t vpp = options.mesh.vpp;
-  const std::uint64_t cap = options.microbatch_tokens;
+  const std::uint64_t group = MicrobatchMultiple(options.mesh);
+  // The padding of a microbatch counts, too: it fits below the cap whatever the pieces leave.
+  const std::uint64_t cap = options.padding.CapForPieces(options.microbatch_tokens);
+  const std::size_t most_atoms =
+      options.microbatch_pieces == 0 ? kNoLimit : options.microbatch_pieces;
   std::vector<std::uint64_t> costs;
   std::vector<std::uint64_t> tokens;
   if (thd) {
     for (const Piece& piece : plan.pieces) {
       costs.push_back(PieceCost(piece.length));
-      tokens.push_back(PaddedTokens(piece.length, options.mesh.cp));
-      if (cap != 0 && tokens.back() > cap) {
+      tokens.push_back(options.padding.Piece(piece.length));
+      if (options.microbatch_tokens != 0 && tokens.back() > cap) {
+        const std::uint64_t padded = options.padding.Microbatch(tokens.back());
         return Status::ResourceExhausted(
-            StrCat("a piece of ", piece.length, " tokens exceeds microbatch_tokens ", cap,
+            StrCat("a piece of ", piece.length, " tokens",
+                   padded == piece.length ? "" : StrCat(" (", padded, " with padding)"),
+                   " exceeds microbatch_tokens ", options.microbatch_tokens,
                    "; raise microbatch_tokens or lower max_piece_tokens"));
       }
     }
@@ -189,31 +211,33 @@ Result<std::vector<RankPlan>> BuildLayout(const LayoutOptions& options, const St
     }
   }
 
-  std::uint64_t microbatches = vpp;
+  std::uint64_t microbatches = group;
   std::size_t rows_each = 0;
   std::optional<Bins> bins;
   if (thd) {
-    microbatches = RoundUp(CeilDiv(LeastBins(tokens, cap), dp), vpp);
+    const std::uint64_t least =
+        std::max(LeastBins(tokens, cap), CeilDiv(tokens.size(), most_atoms));
+    microbatches = RoundUp(CeilDiv(least, dp), group);
     while (true) {
       const std::size_t count = static_cast<std::size_t>(dp) * microbatches;
-      bins = options.balance ? BalanceTokens(costs, tokens, count, cap)
-                             : CutTokens(costs, tokens, count, cap);
+      bins = options.balance ? BalanceTokens(costs, tokens, count, cap, most_atoms)
+                             : CutTokens(costs, tokens, count, cap, most_atoms);
       if (bins) break;
       // Each failure costs a full attempt, so beyond 32 groups the search goes on in larger steps.
-      microbatches += vpp * std::max<std::uint64_t>(1, microbatches / vpp / 32);
+      microbatches += group * std::max<std::uint64_t>(1, microbatches / group / 32);
     }
   } else {
-    const std::uint64_t rows = plan.rows.size();
+    const std::uint64_t rows = std::max<std::uint64_t>(plan.rows.size(), options.rows);
     const std::uint64_t fit =
         cap == 0 ? std::max<std::uint64_t>(rows, 1) : cap / options.sequence_length;
-    microbatches = RoundUp(std::max<std::uint64_t>(1, CeilDiv(rows, dp * fit)), vpp);
+    microbatches = RoundUp(std::max<std::uint64_t>(1, CeilDiv(rows, dp * fit)), group);
     const std::size_t count = static_cast<std::size_t>(dp) * microbatches;
     rows_each = CeilDiv(rows, count);
     if (options.balance) {
       bins = BalanceCounts(costs, count, rows_each);
     } else {
       bins.emplace(count);
-      for (std::uint32_t row = 0; row < rows; ++row) {
+      for (std::uint32_t row = 0; row < costs.size(); ++row) {
         bins->Put(static_cast<std::uint32_t>(row / rows_each), row, costs[row]);
       }
     }

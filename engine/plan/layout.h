@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/base/status.h"
+#include "engine/job/padding.h"
 #include "engine/job/spec.h"
 #include "engine/plan/plan.h"
 
@@ -27,15 +28,19 @@ struct LayoutOptions {
   bool balance = true;                  // false: in order
   bool cross_document_attention = false;
   MeshSpec mesh;
+  PaddingRule padding;                  // thd: counted in the cap
+  std::uint32_t microbatch_pieces = 0;  // thd: most pieces of a microbatch; 0 = no cap
+  // rows, padded: lays out at least so many rows, the missing ones as filler; 0 for what there is.
+  std::uint32_t rows = 0;
 };
+LayoutOptions LayoutOptionsOf(const JobSpec& job);
 
-// What a piece of `length` tokens takes in a THD microbatch: a multiple of 2 * cp where cp > 1.
-std::uint64_t PaddedTokens(std::uint64_t length, std::uint32_t cp);
 std::uint64_t PieceCost(std::uint64_t length);
 
 // Each atom (a row of `plan.rows`; in thd a piece) in exactly one microbatch; the same number of
-// microbatches on every rank and, but for thd, of rows in every microbatch. ResourceExhausted if a
-// piece alone exceeds the cap.
+// microbatches on every rank and, but for thd, of rows in every microbatch. Padding and caps never
+// change the atoms, only how many microbatches there are. ResourceExhausted if a piece alone
+// exceeds the cap.
 Result<std::vector<RankPlan>> BuildLayout(const LayoutOptions& options, const StepPlan& plan);
 
 }  // namespace widestream

@@ -96,14 +96,61 @@ TEST(Layout, MicrobatchesOfOneNumberAreAlikeOnAllRanks) {
 }
 
 TEST(Layout, ThdRespectsPaddingForContextParallelism) {
-  EXPECT_EQ(PaddedTokens(5, 1), 5U);
-  EXPECT_EQ(PaddedTokens(5, 2), 8U);
-  EXPECT_EQ(PaddedTokens(8, 2), 8U);
   LayoutOptions options = Options(BatchLayout::kThd, 1, 16);
   const StepPlan plan = PlanOf({5, 5, 5}, false);
   EXPECT_EQ(BuildLayout(options, plan)->front().microbatches.size(), 1U);
-  options.mesh.cp = 2;  // three times 8 padded tokens
+  options.padding = {4, 4};  // three times 8 padded tokens
   EXPECT_EQ(BuildLayout(options, plan)->front().microbatches.size(), 2U);
+}
+
+// B-12: microbatches come in whole groups of the virtual pipeline, on every rank.
+TEST(Layout, B12MicrobatchesAreAMultipleOfTheVirtualStages) {
+  LayoutOptions options = Options(BatchLayout::kThd, 2, 10, 3);
+  options.mesh.pp = 2;
+  for (std::uint32_t pieces = 0; pieces < 30; ++pieces) {
+    const auto ranks = BuildLayout(options, PlanOf(std::vector<std::uint32_t>(pieces, 9), false));
+    ASSERT_TRUE(ranks.ok());
+    for (const RankPlan& rank : *ranks) {
+      EXPECT_EQ(rank.microbatches.size() % 6, 0U);
+      EXPECT_EQ(rank.microbatches.size(), ranks->front().microbatches.size());
+    }
+  }
+}
+
+TEST(Layout, ThePaddingOfTheWholeMicrobatchCountsInTheCap) {
+  LayoutOptions options = Options(BatchLayout::kThd, 1, 17);
+  options.padding = {1, 16};
+  // 9 and 8 are 17 tokens, which would be padded to 32.
+  EXPECT_EQ(BuildLayout(options, PlanOf({9, 8}, false))->front().microbatches.size(), 2U);
+  EXPECT_EQ(BuildLayout(options, PlanOf({8, 8}, false))->front().microbatches.size(), 1U);
+  const auto refused = BuildLayout(options, PlanOf({17}, false));
+  EXPECT_NE(refused.status().message().find("(32 with padding)"), std::string::npos)
+      << refused.status().ToString();
+}
+
+TEST(Layout, NoMicrobatchHasMoreThanItsPieces) {
+  LayoutOptions options = Options(BatchLayout::kThd, 1, 100);
+  options.microbatch_pieces = 3;
+  for (const bool balance : {true, false}) {
+    options.balance = balance;
+    const auto ranks = BuildLayout(options, PlanOf({50, 1, 1, 1, 1, 1, 1}, false));
+    ASSERT_TRUE(ranks.ok());
+    std::size_t pieces = 0;
+    for (const MicrobatchPlan& microbatch : ranks->front().microbatches) {
+      EXPECT_LE(microbatch.rows[0].size(), 3U);
+      pieces += microbatch.rows[0].size();
+    }
+    EXPECT_EQ(pieces, 7U);
+  }
+}
+
+TEST(Layout, FixedShapesFillAShortLastStepWithRows) {
+  LayoutOptions options = Options(BatchLayout::kRows, 2, 20);
+  options.rows = 8;
+  const auto ranks = BuildLayout(options, PlanOf({5}, true));
+  ASSERT_TRUE(ranks.ok());
+  ASSERT_EQ(ranks->front().microbatches.size(), 2U);
+  EXPECT_EQ(ranks->front().microbatches[0].rows.size(), 2U);
 }
 
 TEST(Layout, ManyPiecesOverHalfTheCapEndQuickly) {

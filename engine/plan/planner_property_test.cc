@@ -98,7 +98,7 @@ struct Trace {
 
 Trace Run(const Case& c, int steps, std::uint64_t at_most = UINT64_MAX, std::uint64_t extra = 0) {
   auto planner = Planner::Make(c.job);
-  RC_ASSERT(planner.ok());
+  if (!planner.ok()) RC_FAIL(planner.status().ToString());
   FakeRuntime runtime(c.sources);
   runtime.at_most = at_most;
   runtime.extra = extra;
@@ -120,15 +120,38 @@ Trace Run(const Case& c, int steps, std::uint64_t at_most = UINT64_MAX, std::uin
 
 constexpr int kSteps = 12;
 
+// Another mesh, balance, padding and cap for the job: everything that is layout only.
+void RandomLayout(JobSpec* job) {
+  MeshSpec& mesh = job->mesh;
+  BatchSpec& batch = job->batch;
+  mesh.dp = static_cast<std::uint32_t>(Draw(1, 5));
+  mesh.cp = static_cast<std::uint32_t>(Draw(1, 3));
+  mesh.tp = static_cast<std::uint32_t>(Draw(1, 3));
+  mesh.pp = static_cast<std::uint32_t>(Draw(1, 2));
+  mesh.vpp = static_cast<std::uint32_t>(Draw(1, 3));
+  mesh.sequence_parallel = Coin();
+  mesh.cp_split = static_cast<ContextSplit>(Draw(0, 3));
+  job->balance = Coin() ? "lpt" : "none";
+  if (batch.layout == BatchLayout::kThd) {
+    batch.pad_documents_to = static_cast<std::uint32_t>(Draw(0, 5));
+    batch.pad_microbatch_to = static_cast<std::uint32_t>(Draw(0, 5));
+    batch.microbatch_pieces = static_cast<std::uint32_t>(Draw(0, 4));
+  } else if (!ValidatePadding(batch, mesh).ok()) {
+    mesh.cp = mesh.tp = 1;
+  }
+  const PaddingRule padding = PaddingOf(batch, mesh);
+  const std::uint64_t least = padding.Microbatch(padding.Piece(PieceLimit(batch)));
+  if (Coin()) batch.microbatch_tokens = least + static_cast<std::uint64_t>(Draw(0, 60));
+  batch.fixed_shapes = Coin() && batch.microbatch_tokens != 0;
+  if (batch.fixed_shapes) {
+    batch.microbatch_tokens = padding.Microbatch(batch.microbatch_tokens);
+  }
+}
+
 RC_GTEST_PROP(Stream, MembershipDoesNotDependOnMeshBalanceOrCaps, ()) {
   Case c = RandomCase();
   const Trace base = Run(c, kSteps);
-  c.job.mesh.dp = static_cast<std::uint32_t>(Draw(1, 5));
-  c.job.mesh.cp = static_cast<std::uint32_t>(Draw(1, 2));
-  c.job.mesh.vpp = static_cast<std::uint32_t>(Draw(1, 3));
-  c.job.balance = Coin() ? "lpt" : "none";
-  const std::uint64_t least = PaddedTokens(PieceLimit(c.job.batch), c.job.mesh.cp);
-  c.job.batch.microbatch_tokens = least + static_cast<std::uint64_t>(Draw(0, 60));
+  RandomLayout(&c.job);
   Trace other = Run(c, kSteps);
   RC_ASSERT(base.states == other.states);
   RC_ASSERT(base.plans.size() == other.plans.size());
@@ -285,18 +308,16 @@ RC_GTEST_PROP(Stream, EveryStepKeepsItsBounds, ()) {
 
 RC_GTEST_PROP(Stream, LayoutHoldsEachAtomOnceUnderItsCaps, ()) {
   Case c = RandomCase();
-  c.job.mesh.dp = static_cast<std::uint32_t>(Draw(1, 5));
-  c.job.mesh.cp = static_cast<std::uint32_t>(Draw(1, 2));
-  c.job.mesh.vpp = static_cast<std::uint32_t>(Draw(1, 3));
-  c.job.balance = Coin() ? "lpt" : "none";
-  const std::uint64_t least = PaddedTokens(PieceLimit(c.job.batch), c.job.mesh.cp);
-  if (Coin()) c.job.batch.microbatch_tokens = least + static_cast<std::uint64_t>(Draw(0, 60));
+  RandomLayout(&c.job);
+  const PaddingRule padding = PaddingOf(c.job.batch, c.job.mesh);
+  const std::size_t group = MicrobatchMultiple(c.job.mesh);
+  const std::size_t most_pieces = c.job.batch.microbatch_pieces;
   const std::uint64_t cap = c.job.batch.microbatch_tokens;
   const bool thd = c.job.batch.layout == BatchLayout::kThd;
   for (const StepPlan& plan : Run(c, 6).plans) {
     RC_ASSERT(plan.ranks.size() == c.job.mesh.dp);
     const std::size_t microbatches = plan.ranks.front().microbatches.size();
-    RC_ASSERT(microbatches > 0 && microbatches % c.job.mesh.vpp == 0);
+    RC_ASSERT(microbatches > 0 && microbatches % group == 0);
     std::vector<int> seen(plan.pieces.size(), 0);
     const std::size_t rows = plan.ranks.front().microbatches.front().rows.size();
     for (const RankPlan& rank : plan.ranks) {
@@ -307,9 +328,11 @@ RC_GTEST_PROP(Stream, LayoutHoldsEachAtomOnceUnderItsCaps, ()) {
         for (const auto& row : microbatch.rows) {
           for (const std::uint32_t piece : row) {
             ++seen[piece];
-            tokens += PaddedTokens(plan.pieces[piece].length, c.job.mesh.cp);
+            tokens += padding.Piece(plan.pieces[piece].length);
           }
+          if (thd && most_pieces != 0) RC_ASSERT(row.size() <= most_pieces);
         }
+        tokens = padding.Microbatch(tokens);
         if (!thd) tokens = rows * c.job.batch.sequence_length;
         if (cap != 0) RC_ASSERT(tokens <= cap);
       }

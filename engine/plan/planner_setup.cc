@@ -41,18 +41,14 @@ Status CheckBatch(const JobSpec& job) {
       return bad("batch.tokens is ", batch.tokens, "; thd needs at least the longest piece, ",
                  limit, ", and at most ", kMaxStepTokens);
     }
-    const std::uint64_t padded = PaddedTokens(limit, job.mesh.cp);
-    if (batch.microbatch_tokens != 0 && batch.microbatch_tokens < padded) {
-      return bad("batch.microbatch_tokens is ", batch.microbatch_tokens,
-                 ", less than the longest piece, ", padded,
-                 " tokens with padding; raise it or lower max_piece_tokens");
-    }
+    WS_RETURN_IF_ERROR(ValidatePadding(batch, job.mesh));
     return Status::Ok();
   }
   if (batch.rows == 0 || std::uint64_t{batch.rows} * batch.sequence_length > kMaxStepTokens) {
     return bad("batch.rows is ", batch.rows,
                "; give at least 1 and rows * sequence_length at most ", kMaxStepTokens);
   }
+  WS_RETURN_IF_ERROR(ValidatePadding(batch, job.mesh));
   if (batch.microbatch_tokens != 0 && batch.microbatch_tokens < batch.sequence_length) {
     return bad("batch.microbatch_tokens is ", batch.microbatch_tokens,
                ", less than a row of sequence_length ", batch.sequence_length, "; raise it");
@@ -207,9 +203,7 @@ Result<PlannerSetup> MakeSetup(const JobSpec& job) {
   setup.budget_tokens = job.batch.layout == BatchLayout::kThd
                             ? job.batch.tokens
                             : std::uint64_t{job.batch.rows} * job.batch.sequence_length;
-  setup.layout = {
-      job.batch.layout,     job.batch.sequence_length,          job.batch.microbatch_tokens,
-      job.balance == "lpt", job.batch.cross_document_attention, mesh};
+  setup.layout = LayoutOptionsOf(job);
   return setup;
 }
 

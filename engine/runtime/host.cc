@@ -168,7 +168,7 @@ Status Host::Deliver(Planned planned, const std::vector<Decision>& decisions) {
 
 Result<Bucket> Host::Build(const std::shared_ptr<const StepPlan>& plan, std::uint32_t dp_rank) {
   Bucket bucket;
-  WS_ASSIGN_OR_RETURN(bucket.view, LayOut(job_.batch, job_.mesh, plan, dp_rank));
+  WS_ASSIGN_OR_RETURN(bucket.view, LayOut(job_.batch, plan, dp_rank, job_.mesh));
   // The room was waited for as a whole, so this waits only where a thd layout of very many
   // microbatches needs more: the rounding of their tensors is not foreseen.
   WS_RETURN_IF_ERROR(WaitForMemory(bucket.view.size_bytes));
@@ -181,7 +181,7 @@ Result<Bucket> Host::Build(const std::shared_ptr<const StepPlan>& plan, std::uin
     return StrCat("source '", source_info_[piece.source].name, "', ",
                   source_info_[piece.source].shards[piece.shard], ", record ", piece.record);
   };
-  WS_RETURN_IF_ERROR(Construct(job_.batch, job_.mesh, bucket.view, ids, name, bucket.slab->memory()));
+  WS_RETURN_IF_ERROR(Construct(job_.batch, bucket.view, ids, name, bucket.slab->memory()));
   return bucket;
 }
 

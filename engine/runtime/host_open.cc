@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/base/format_text.h"
+#include "engine/construct/constructor.h"
 #include "engine/runtime/host.h"
 
 namespace widestream {
@@ -12,28 +13,11 @@ namespace {
 
 constexpr std::uint64_t kMinReadAheadBytes = 256U << 10;
 constexpr std::uint64_t kMaxReadAheadBytes = 16U << 20;
-// tokens, labels, position_ids int64, segment_ids int32, loss_mask bool
-constexpr std::uint64_t kBytesPerToken = 8 + 8 + 8 + 4 + 1;
-
 constexpr std::uint64_t kPageBytes = 4096;
-constexpr std::uint64_t kRoundingBytes = std::uint64_t{7} * 64;
 
 // The largest memory of one rank's tensors of a step, cu_seqlens included.
 std::uint64_t StepBytes(const JobSpec& job) {
-  const BatchSpec& batch = job.batch;
-  const bool thd = batch.layout == BatchLayout::kThd;
-  const std::uint64_t tokens = thd ? batch.tokens + batch.sequence_length
-                                   : std::uint64_t{batch.rows} * batch.sequence_length;
-  // Microbatches of one rank: each of the rows layouts holds a row; thd has rarely more than a few
-  // times the least.
-  std::uint64_t microbatches = job.mesh.vpp;
-  if (!thd) {
-    microbatches += batch.rows;
-  } else if (batch.microbatch_tokens != 0) {
-    microbatches += std::min(tokens, 4 * (tokens / batch.microbatch_tokens + 1));
-  }
-  const std::uint64_t bytes =
-      tokens * (kBytesPerToken + 8) + microbatches * kRoundingBytes + (64U << 10);
+  const std::uint64_t bytes = ReservedBytes(job.batch, job.mesh);
   return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;  // as slabs are leased
 }
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from widestream import errors, job, loader, testing, units, vwn
     from widestream.job import Job
-    from widestream.loader import Batch, DataLoader, Microbatch
+    from widestream.loader import Batch, ClientPlaceTree, DataLoader, Microbatch
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "Batch": "widestream.loader",
+    "ClientPlaceTree": "widestream.loader",
     "DataLoader": "widestream.loader",
     "Job": "widestream.job",
     "Microbatch": "widestream.loader",
@@ -25,6 +26,7 @@ _LAZY_MODULES = ("errors", "job", "loader", "testing", "units", "vwn")
 
 __all__ = [
     "Batch",
+    "ClientPlaceTree",
     "DataLoader",
     "Job",
     "Microbatch",

@@ -114,11 +114,28 @@ def test_every_key_of_a_file_is_resolved(tmp_path):
             "overflow": "split",
             "last_step": "fill",
             "cross_document_attention": False,
+            "pad_documents_to": 0,
+            "pad_microbatch_to": 0,
+            "microbatch_pieces": 0,
+            "fixed_shapes": False,
         },
         "validation_fraction": 0.005,
         "lookahead_steps": 4,
         "balance": "none",
-        "mesh": {"dp": 2, "cp": 1, "tp": 1, "pp": 1, "vpp": 1},
+        "mesh": {
+            "dp": 2,
+            "cp": 1,
+            "tp": 1,
+            "pp": 1,
+            "vpp": 1,
+            "ep": 1,
+            "dp_replicate": 1,
+            "order": ["pp", "dp", "cp", "tp"],
+            "sequence_parallel": False,
+            "cp_split": None,
+            "every_stage": [],
+            "broadcast_at": ["tp"],
+        },
         "errors": {"skip_bad_records": False, "record_bytes": 16777216, "budget": 0.001},
         "limits": {"host_memory_bytes": 1073741824, "threads": 0, "read_deadline_seconds": 0.5},
     }
@@ -128,6 +145,28 @@ def test_the_engine_reads_what_python_resolves(tmp_path):
     core = pytest.importorskip("widestream._core", reason="the extension is not built")
     job = load(tmp_path)
     assert json.loads(core.check_job(job.to_json())) == job.resolve()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "axes"),
+    [
+        (None, []),
+        (["mix", {"pack": "best_fit"}, {"cost": "transformer"}, {"distribute": "dp"}, {"balance": "lpt"}, "plan"], []),
+        ([{"broadcast_at": "pp"}], ["pp"]),
+        ([{"balance": "none"}, {"broadcast_at": ["tp", "cp"]}], ["tp", "cp"]),
+    ],
+)
+def test_broadcast_axes_come_from_the_strategy(tmp_path, strategy, axes):
+    job = load(tmp_path)
+    job.strategy = strategy
+    assert job.broadcast_at == job.resolve()["mesh"]["broadcast_at"] == axes
+
+
+def test_replicas_of_hsdp(tmp_path):
+    job = load(tmp_path, overrides=["mesh={dp_replicate: 2, dp_shard: 4}"])
+    assert (job.mesh.dp, job.resolve()["mesh"]["dp"], job.resolve()["mesh"]["dp_replicate"]) == (8, 8, 2)
+    job = load(tmp_path, overrides=["mesh={dp: 6, dp_shard: 2}"])
+    assert job.resolve()["mesh"]["dp_replicate"] == 3
 
 
 def test_what_training_reads_is_kept_as_it_is(tmp_path):
@@ -276,6 +315,16 @@ def test_variables_of_the_environment(tmp_path, monkeypatch):
         ("validation.fraction=2", ["validation.fraction", "more than the whole"]),
         ("mesh.cp=3", ["mesh.cp", "found 3", "no multiple of 2 * cp"]),
         ("mesh={dp: 65536, tp: 65536}", ["mesh", "dp * cp * tp * pp"]),
+        ("mesh={cp: 2, cp_split: zigzag_document}", ["mesh.cp_split", "write zigzag_row"]),
+        ("mesh={tp: 3, sequence_parallel: true}", ["mesh.tp", "no multiple of tp"]),
+        ("mesh={order: [pp, dp, cp, cp]}", ["mesh.order", "each of pp, dp, cp and tp once"]),
+        ("mesh={dp: 6, dp_replicate: 4}", ["mesh.dp_replicate", "does not divide dp 6"]),
+        ("mesh={dp: 6, dp_replicate: 2, dp_shard: 4}", ["mesh.dp", "dp_replicate * dp_shard is 8"]),
+        ("mesh={dp: 4, ep: 3}", ["mesh.ep", "does not divide"]),
+        ("mesh.every_stage=[token]", ["mesh.every_stage", 'did you mean "tokens"']),
+        ("batch.pad_documents_to=8", ["batch.pad_documents_to", "remove it"]),
+        ("batch={layout: thd, sequence_length: 9, tokens: 90, fixed_shapes: true}", ["batch.fixed_shapes", "missing"]),
+        ("strategy=[{broadcast_at: dp}]", ["strategy", "supports only"]),
         ("errors.record_bytes=1GiB", []),
         ("errors.record_bytes=2GiB", ["errors.record_bytes"]),
         ("limits.host_memory=15MiB", ["limits.host_memory"]),

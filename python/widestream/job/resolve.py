@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from widestream.job.sections import Source
+    from widestream.job.sections import Mesh, Source
     from widestream.job.spec import Job
 
 
@@ -40,17 +40,15 @@ def resolve(job: Job) -> dict[str, Any]:
             "overflow": batch.overflow,
             "last_step": batch.last_step,
             "cross_document_attention": batch.cross_document_attention,
+            "pad_documents_to": batch.pad_documents_to or 0,
+            "pad_microbatch_to": batch.pad_microbatch_to or 0,
+            "microbatch_pieces": batch.microbatch_pieces or 0,
+            "fixed_shapes": batch.fixed_shapes,
         },
         "validation_fraction": job.validation.fraction,
         "lookahead_steps": job.lookahead_steps,
         "balance": job.balance,
-        "mesh": {
-            "dp": job.mesh.dp or 1,
-            "cp": job.mesh.cp,
-            "tp": job.mesh.tp,
-            "pp": job.mesh.pp,
-            "vpp": job.mesh.vpp,
-        },
+        "mesh": resolve_mesh(job.mesh, job.broadcast_at),
         "errors": {
             "skip_bad_records": job.errors.bad_record == "skip",
             "record_bytes": job.errors.record_bytes,
@@ -61,6 +59,25 @@ def resolve(job: Job) -> dict[str, Any]:
             "threads": job.limits.threads,
             "read_deadline_seconds": job.limits.read_deadline,
         },
+    }
+
+
+def resolve_mesh(mesh: Mesh, broadcast_at: list[str], dp: int | None = None) -> dict[str, Any]:
+    """The mesh as the engine reads it; ``dp`` where the trainer's world says it."""
+    size = dp or mesh.dp or 1
+    return {
+        "dp": size,
+        "cp": mesh.cp,
+        "tp": mesh.tp,
+        "pp": mesh.pp,
+        "vpp": mesh.vpp,
+        "ep": mesh.ep,
+        "dp_replicate": mesh.replicas(size),
+        "order": list(mesh.order),
+        "sequence_parallel": mesh.sequence_parallel,
+        "cp_split": mesh.cp_split,
+        "every_stage": list(mesh.every_stage),
+        "broadcast_at": list(broadcast_at),
     }
 
 

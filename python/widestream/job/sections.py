@@ -11,6 +11,7 @@ from widestream.errors import InvalidArgumentError
 from widestream.job.values import (
     MAX_CLOCK,
     MAX_STEP_TOKENS,
+    Axis,
     BlockBytes,
     BlockRecords,
     Clock,
@@ -20,12 +21,14 @@ from widestream.job.values import (
     Memory,
     MeshSize,
     Name,
+    Padding,
     Paths,
     RecordBytes,
     Rows,
     Seconds,
     Section,
     Share,
+    StageTensor,
     StepTokens,
     Text,
     Threads,
@@ -184,6 +187,18 @@ class Batch(Section):
     )
     last_step: Literal["fill", "drop"] = Field(default="fill", description="A short step at the end of the stream.")
     cross_document_attention: StrictBool = Field(default=False, description="true: a row is one segment.")
+    pad_documents_to: Padding | None = Field(
+        default=None, description="thd: each piece fills a multiple of it in memory, beside what the mesh asks."
+    )
+    pad_microbatch_to: Padding | None = Field(
+        default=None, description="thd: the tokens of each context rank are a multiple of it (16 or 32 for fp8)."
+    )
+    microbatch_pieces: Rows | None = Field(
+        default=None, description="thd: most pieces of a microbatch; bounds cu_seqlens of fixed_shapes."
+    )
+    fixed_shapes: StrictBool = Field(
+        default=False, description="true: all microbatches have the same shapes, for compilers and CUDA graphs."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -204,9 +219,16 @@ class Batch(Section):
                 raise _wrong("tokens", "missing; layout thd needs the real tokens of a step, e.g. tokens: 65_536")
             if self.tokens < length:
                 raise _wrong("tokens", f"found {self.tokens}, less than one piece of {length} tokens; raise it")
+            if self.fixed_shapes and not self.microbatch_tokens:
+                raise _wrong("fixed_shapes", "every microbatch is padded to microbatch_tokens, which is missing")
         else:
             if self.max_piece_tokens is not None:
                 raise _wrong("max_piece_tokens", f"layout {self.layout} cuts at sequence_length: remove it")
+            for key in ("pad_documents_to", "pad_microbatch_to", "microbatch_pieces"):
+                if getattr(self, key) is not None:
+                    raise _wrong(
+                        key, f"rows of layout {self.layout} are sequence_length wide and not padded further: remove it"
+                    )
             self._check_rows()
         if self.microbatch_tokens and self.microbatch_tokens < length:
             raise _wrong(
@@ -269,7 +291,66 @@ class Mesh(Section):
     cp: MeshSize = Field(default=1, description="Context parallel.")
     tp: MeshSize = Field(default=1, description="Tensor parallel.")
     pp: MeshSize = Field(default=1, description="Pipeline stages.")
-    vpp: MeshSize = Field(default=1, description="Virtual pipeline stages: microbatches come in multiples of it.")
+    vpp: MeshSize = Field(
+        default=1, description="Virtual pipeline stages: microbatches come in multiples of it and of pp."
+    )
+    ep: MeshSize = Field(default=1, description="Expert parallel, inside dp * cp * tp.")
+    dp_replicate: MeshSize | None = Field(default=None, description="HSDP: dp is dp_replicate * dp_shard.")
+    dp_shard: MeshSize | None = Field(default=None, description="HSDP: ranks that share one copy of the weights.")
+    order: list[Axis] = Field(
+        default=["pp", "dp", "cp", "tp"],
+        min_length=4,
+        max_length=4,
+        description="Axes from the outermost to the innermost, whose ranks are neighbours.",
+    )
+    sequence_parallel: StrictBool = Field(
+        default=False, description="true: tp ranks split the sequence between their layers, so tp counts in padding."
+    )
+    cp_split: Literal["zigzag_document", "zigzag_row", "contiguous", "ulysses"] | None = Field(
+        default=None, description="How context ranks share tokens; default: zigzag, by document in thd, else by row."
+    )
+    every_stage: list[StageTensor] = Field(
+        default=[], description="Tensors that every pipeline stage gets, beside the first and the last."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _replicas(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or None in (value.get("dp_replicate"), value.get("dp_shard")):
+            return value
+        replicate, shard = (_size(value[key]) for key in ("dp_replicate", "dp_shard"))
+        if replicate and shard:
+            product = replicate * shard
+            if value.get("dp") is None:
+                return {**value, "dp": product}
+            if _size(value["dp"]) not in (None, product):
+                raise _wrong("dp", f"found {value['dp']!r}, but dp_replicate * dp_shard is {product}; leave dp out")
+        return value
+
+    @model_validator(mode="after")
+    def _axes(self) -> Mesh:
+        if len(set(self.order)) != len(self.order):
+            raise _wrong("order", f"found {self.order}, expected each of pp, dp, cp and tp once")
+        dp = self.dp or 1
+        # Without dp, it comes from the world size, and the engine checks the rest.
+        if self.dp and self.dp_replicate and dp % self.dp_replicate:
+            raise _wrong("dp_replicate", f"found {self.dp_replicate}, which does not divide dp {dp}")
+        if self.dp and self.dp_shard and dp % self.dp_shard:
+            raise _wrong("dp_shard", f"found {self.dp_shard}, which does not divide dp {dp}")
+        if self.dp and (dp * self.cp * self.tp) % self.ep:
+            raise _wrong("ep", f"found {self.ep}, which does not divide the ranks of a stage, dp * cp * tp")
+        return self
+
+    def replicas(self, dp: int) -> int:
+        """Copies of the weights among ``dp`` data-parallel ranks (HSDP)."""
+        return self.dp_replicate or (max(1, dp // self.dp_shard) if self.dp_shard else 1)
+
+
+def _size(value: object) -> int | None:
+    try:
+        return units.parse_count(value)
+    except InvalidArgumentError:
+        return None  # the field's own check says what is wrong
 
 
 class Errors(Section):

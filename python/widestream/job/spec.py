@@ -21,14 +21,18 @@ DEFAULT_STRATEGY: tuple[Any, ...] = (
     {"cost": "transformer"},
     {"distribute": "dp"},
     {"balance": "lpt"},
-    {"broadcast_at": "tp"},
     "plan",
 )
 _SLAB_BYTES_PER_TOKEN = 29  # tokens, labels, position_ids of 8, segment_ids of 4, loss_mask of 1
 
 
-def _no_balance(step: Any) -> Any:
-    return {"balance": "none"} if isinstance(step, dict) and "balance" in step else step
+def _broadcast_axes(step: Any) -> list[str] | None:
+    """The axes of a {broadcast_at: ...} step, or None if it is no such step or a wrong one."""
+    if not (isinstance(step, dict) and list(step) == ["broadcast_at"]):
+        return None
+    axes = [step["broadcast_at"]] if isinstance(step["broadcast_at"], str) else step["broadcast_at"]
+    known = isinstance(axes, list) and all(axis in ("tp", "cp", "pp") for axis in axes)
+    return axes if known and len(set(axes)) == len(axes) else None
 
 
 class Job(Section):
@@ -115,6 +119,12 @@ class Job(Section):
         """ "lpt" or "none", from the strategy."""
         return "none" if self.strategy is not None and {"balance": "none"} in self.strategy else "lpt"
 
+    @property
+    def broadcast_at(self) -> list[str]:
+        """Mesh axes along which only the first rank fetches, from the strategy."""
+        found = [axes for axes in map(_broadcast_axes, self.strategy or []) if axes is not None]
+        return list(found[0]) if found else []
+
     def resolve(self) -> dict[str, Any]:
         """The plain values that the engine reads: docs/formats/job.md. A fresh dict at every call.
 
@@ -151,12 +161,17 @@ class Job(Section):
     @field_validator("strategy")
     @classmethod
     def _only_default(cls, strategy: list[Any] | None) -> list[Any] | None:
-        default = list(DEFAULT_STRATEGY)
-        if strategy is None or strategy in (default, [_no_balance(step) for step in default], [{"balance": "none"}]):
+        if strategy is None:
+            return None
+        # broadcast_at and balance vary; the rest is the default line or nothing.
+        rest = [step for step in strategy if _broadcast_axes(step) is None]
+        plain = [{"balance": "lpt"} if step == {"balance": "none"} else step for step in rest]
+        if len(strategy) - len(rest) <= 1 and plain in (list(DEFAULT_STRATEGY), [], [{"balance": "lpt"}]):
             return strategy
         raise InvalidArgumentError(
             "this version supports only [mix, {pack: best_fit}, {cost: transformer}, {distribute: dp}, "
-            "{balance: lpt}, {broadcast_at: tp}, plan], or the same with {balance: none}; leave it out for the default"
+            "{balance: lpt}, plan], with {balance: none}, and with {broadcast_at: tp} (cp, pp, or a list of them); "
+            "leave it out for the default"
         )
 
     @model_validator(mode="after")
@@ -201,10 +216,28 @@ class Job(Section):
                 f"tokens take {two_steps} bytes; raise it or make the step smaller"
             )
         context = self.mesh.cp
-        if context > 1 and self.batch.layout != "thd" and self.batch.sequence_length % (2 * context):
-            raise InvalidArgumentError(
-                f"@mesh.cp: found {context}, but sequence_length {self.batch.sequence_length} is no multiple of "
-                "2 * cp: each rank takes two equal slices of a row; change one of them"
-            )
+        self._check_split()
         if (self.mesh.dp or 1) * context * self.mesh.tp * self.mesh.pp > 2**20:
             raise InvalidArgumentError("@mesh: dp * cp * tp * pp is more than 1048576 ranks; lower one of them")
+
+    def _check_split(self) -> None:
+        """Rows that the context and sequence ranks cannot share evenly. The engine has the rules of thd."""
+        mesh, batch = self.mesh, self.batch
+        if batch.layout == "thd":
+            return
+        if mesh.cp > 1 and mesh.cp_split == "zigzag_document":
+            raise InvalidArgumentError(
+                "@mesh.cp_split: found 'zigzag_document', but the pieces of a row are not padded to multiples of "
+                "2 * cp; write zigzag_row, or layout: thd"
+            )
+        zigzag = mesh.cp_split in (None, "zigzag_row")
+        context = 1 if mesh.cp == 1 else 2 * mesh.cp if zigzag else mesh.cp
+        multiple = context * (mesh.tp if mesh.sequence_parallel else 1)
+        if batch.sequence_length % multiple:
+            key = "cp" if mesh.cp > 1 else "tp"
+            rule = ("2 * cp" if zigzag else "cp") if key == "cp" else "tp"
+            rule += " * tp" if key == "cp" and mesh.sequence_parallel else ""
+            raise InvalidArgumentError(
+                f"@mesh.{key}: found {getattr(mesh, key)}, but sequence_length {batch.sequence_length} is no multiple "
+                f"of {rule}: the ranks take equal slices of a row; change one of them"
+            )

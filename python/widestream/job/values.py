@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -103,6 +103,9 @@ BlockRecords = Annotated[int, *number(units.parse_count, 1, MAX_BLOCK, "integer"
 BlockBytes = Annotated[int, *number(units.parse_bytes, 1, MAX_BLOCK, "integer", "8MiB")]
 Epochs = Annotated[int, *number(units.parse_count, 1, 2**32 - 1, "integer", "2")]
 MeshSize = Annotated[int, *number(units.parse_count, 1, 65_536, "integer", "2")]
+Padding = Annotated[int, *number(units.parse_count, 1, 2**20, "integer", "128")]
+Axis = Literal["pp", "dp", "cp", "tp"]
+StageTensor = Literal["tokens", "labels", "loss_mask", "position_ids", "segment_ids"]
 Steps = Annotated[int, *number(units.parse_count, 1, 1024, "integer", "4")]
 RecordBytes = Annotated[int, *number(units.parse_bytes, 1, 2**30, "integer", "32MiB")]
 Memory = Annotated[int, *number(units.parse_bytes, 2**24, 2**50, "integer", "2GiB")]
