@@ -47,6 +47,7 @@ class Connection {
   // False: the peer closed.
   bool Receive(bool drain);
   Result<std::optional<Frame>> NextFrame() { return frames_.Next(); }
+  void DiscardReceived() { frames_ = FrameBuffer(); }
 
   // The client must read before more of its questions are answered.
   [[nodiscard]] bool clogged() const { return queued_bytes_ > kMaxQueuedBytes; }
@@ -57,6 +58,7 @@ class Connection {
   [[nodiscard]] pid_t pid() const { return pid_; }
 
   Phase phase = Phase::kGreeting;
+  // Refused: nothing more is read. It is closed when it has its error and maps no memory.
   bool close_when_sent = false;
   std::size_t place = 0;
   std::uint64_t session = 0;

@@ -439,6 +439,7 @@ TEST_F(Delivery, WithPrefetchABatchCostsOneSendAndOneReceive) {
   options.prefetch = true;
   const auto client = Attach(options);
   Consume(*client, 0, 3);
+  Until([](const ServerStatus& s) { return s.batches_sent == 5; });
   const ClientCounters before = client->counters();
   constexpr std::uint64_t kBatches = 50;
   for (std::uint64_t i = 0; i < kBatches; ++i) {

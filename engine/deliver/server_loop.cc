@@ -93,6 +93,10 @@ void ServerLoop::Stop() {
     work_changed_.NotifyAll();
   }
   worker_.join();
+  {
+    MutexLock lock(mutex_);
+    kept_.clear();
+  }
   std::vector<std::function<void()>> unwanted;
   {
     MutexLock lock(work_mutex_);
@@ -259,6 +263,7 @@ void ServerLoop::HandleEvent(std::uint64_t id, bool process_ended) {
   Connection* connection = Find(id);
   if (connection == nullptr) return;
   const bool open = connection->Receive(process_ended) && !process_ended;
+  if (connection->close_when_sent) connection->DiscardReceived();
   while (!connection->clogged() || !open) {
     Result<std::optional<Frame>> frame = connection->NextFrame();
     if (!frame.ok()) {
@@ -302,7 +307,8 @@ void ServerLoop::FlushAll() {
   std::vector<std::uint64_t> unclogged;
   for (const auto& [id, connection] : connections_) {
     const bool clogged = connection->clogged();
-    if (!connection->Flush() || (connection->close_when_sent && !connection->wants_to_send())) {
+    if (!connection->Flush() || (connection->close_when_sent && !connection->wants_to_send() &&
+                                 connection->leases.empty())) {
       broken.push_back(id);
       continue;
     }
@@ -364,6 +370,8 @@ void ServerLoop::Farewell() {
   for (const auto& [id, connection] : connections_) {
     connection->SendError(0, stopped);
     static_cast<void>(connection->Flush());  // best effort; they see the end of the socket anyway
+    // Their batches stay valid: what they map must not be used again by a provider that still runs.
+    for (auto& [step, slab] : connection->leases) kept_.push_back(std::move(slab));
   }
   connections_.clear();
   CloseSession();

@@ -135,7 +135,8 @@ class ServerLoop final : public Server {
   std::unique_ptr<Session> session_ WS_GUARDED_BY(mutex_);
   std::uint64_t next_connection_ WS_GUARDED_BY(mutex_) = 1;
   std::uint64_t next_session_ WS_GUARDED_BY(mutex_) = 1;
-  std::vector<std::int32_t> last_pid_ WS_GUARDED_BY(mutex_);  // by place
+  std::vector<std::int32_t> last_pid_ WS_GUARDED_BY(mutex_);       // by place
+  std::vector<std::shared_ptr<Slab>> kept_ WS_GUARDED_BY(mutex_);  // until the provider has stopped
   ServerStatus figures_ WS_GUARDED_BY(mutex_);  // the counts; the rest is filled in by status()
   std::optional<TimePoint> accept_again_ WS_GUARDED_BY(mutex_);  // accepting is off until then
   bool notify_ WS_GUARDED_BY(mutex_) = false;                    // on_change is due
