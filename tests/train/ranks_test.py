@@ -110,11 +110,11 @@ def lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-@pytest.mark.parametrize("failing", [0, 1])
-def test_a_failing_rank_is_named_with_its_reason_and_the_others_end(tmp_path, failing):
+@pytest.mark.parametrize(("failing", "how"), [(0, "raise"), (1, "raise"), (1, "forward")])
+def test_a_failing_rank_is_named_with_its_reason_and_the_others_end(tmp_path, failing, how):
     # The launcher looks away for a while: the ranks must end by themselves.
     options = ["--monitor-interval=2"]
-    program = worker(tmp_path / "run", fail={"rank": failing, "step": 4, "how": "raise"})
+    program = worker(tmp_path / "run", fail={"rank": failing, "step": 4, "how": how})
     status, _, errors = finish(start(2, *program, options=options, PYTHONPATH=ROOT), 60)
     assert status != 0
     assert "ValueError: the disk of this rank is on fire" in errors
@@ -145,3 +145,15 @@ def test_a_signal_stops_all_ranks_at_the_same_step_with_a_checkpoint(tmp_path, n
     delivered = list(range(done))
     assert f"rank 0 delivered {delivered}" in out and f"rank 1 delivered {delivered}" in out
     assert [path.name for path in (folder / "checkpoints").iterdir()] == [f"step_{done:06d}"]
+
+
+def test_ranks_that_hang_end_at_a_signal(tmp_path):
+    """One rank waits for data that never comes, the other one for it."""
+    folder = tmp_path / "run"
+    process = begin(folder, checkpoint_every=2, fail={"rank": 1, "step": 3, "how": "hang"})
+    while process.poll() is None and lines(folder / "metrics.jsonl") < 3:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGTERM)
+    _, out, _ = finish(process, 20)  # torchrun would kill them after 30
+    assert "stopped by SIGTERM after step 3 of 20" in out and "go on from step 2" in out
+    assert out.count("interrupted True") == 2
