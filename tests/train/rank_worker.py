@@ -1,6 +1,6 @@
 """One rank of a training on an in-memory stream; ranks_test starts it with torchrun.
 
-rank_worker.py RUN_DIR SETTINGS: SETTINGS is JSON with steps, parallel, resume, fail ({rank, step, how}), double.
+rank_worker.py RUN_DIR SETTINGS: SETTINGS is JSON with steps, parallel, resume, fail ({rank, step, how}), model, precision.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ def main() -> None:
         threads=1,
         device="cpu",
         log_every=1,
+        precision=settings.get("precision", "fp32"),
     )
     with join_ranks(device_of("cpu", environment_ranks())) as ranks:
         loader = ShardedLoader(ranks, settings.get("fail"))
@@ -102,7 +103,7 @@ def main() -> None:
             run_dir if ranks.main else run_dir / f"nothing-{ranks.rank}",
             loader,
             vocabulary_size=VOCABULARY,
-            model=MODEL,
+            model=MODEL.model_copy(update=settings.get("model", {})),
             optimizer=OptimizerConfig(learning_rate=5e-3, warmup_steps=2, gradient_clip=0.5),
             training=training,
             seed=3,

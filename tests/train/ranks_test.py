@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -13,7 +14,9 @@ import pytest
 import torch
 
 from tests.support.ranks import finish, run, start
+from widestream.errors import InvalidArgumentError
 from widestream.train import load_checkpoint, read_metrics
+from widestream.train.ranks import Ranks, device_of, environment_ranks
 
 WORKER = str(Path(__file__).with_name("rank_worker.py"))
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -74,6 +77,23 @@ def test_checkpoints_hold_whole_tensors_with_the_names_and_values_of_one_rank(ru
             torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=1e-5, msg=name)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("how", ["ddp", "fsdp2"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"plain": True, "m": 0, "n": 0, "tie_embeddings": True, "mtp_depth": 0},
+        {"dynamic": False, "embedding": "linear", "mtp_depth": 1},
+        {"n": 4, "embedding": "repeat", "carry": "identity", "mtp_loss_weight": 0.0},
+    ],
+    ids=["tied", "static", "repeat"],
+)
+def test_every_kind_of_model_trains_like_on_one_rank(tmp_path, model, how):
+    train(1, tmp_path / "one", model=model)
+    train(2, tmp_path / "two", model=model, parallel=how)
+    check_curve(tmp_path / "two", tmp_path / "one")
+
+
 def test_only_rank_0_writes(runs):
     assert [path.name for path in runs.rglob("nothing-*")] == []
     summary = json.loads((runs / "ddp" / "summary.json").read_text())
@@ -104,6 +124,44 @@ def resumed(runs: Path, folder: Path, ranks: int, source: str, how: str) -> None
 )
 def test_R18_E01_E02_a_checkpoint_goes_on_with_any_number_of_ranks(runs, tmp_path, ranks, source, how):
     resumed(runs, tmp_path / "run", ranks, source, how)
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two', not a whole number"),
+        ({"WORLD_SIZE": "2", "RANK": "-1"}, "RANK is '-1'"),
+        (
+            {"WORLD_SIZE": "2", "RANK": "0"},
+            "LOCAL_RANK, MASTER_ADDR, MASTER_PORT is not set; start the ranks with torchrun",
+        ),
+    ],
+)
+def test_an_environment_that_is_not_whole_is_refused(monkeypatch, environment, message):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert not environment_ranks().parallel
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InvalidArgumentError, match=re.escape(message)):
+        environment_ranks()
+
+
+def test_devices_that_are_not_there_are_refused():
+    assert device_of("cpu", Ranks(1, 2, 1)) == torch.device("cpu")
+    if not torch.cuda.is_available():
+        assert device_of("auto", Ranks()) == torch.device("cpu")
+        with pytest.raises(InvalidArgumentError, match="no CUDA device here"):
+            device_of("cuda:0", Ranks())
+
+
+def test_a_world_of_one_needs_no_group():
+    ranks = Ranks()
+    values = torch.arange(3)
+    assert ranks.main and not ranks.parallel
+    assert ranks.gather([1.5, 2]) == [[1.5, 2]] and ranks.any(True) and not ranks.any(False)
+    assert ranks.share_json({"a": [1]}) == {"a": [1]}
+    assert torch.equal(ranks.sum(values), torch.arange(3)) and torch.equal(ranks.share(values), torch.arange(3))
 
 
 def lines(path: Path) -> int:
