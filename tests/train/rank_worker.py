@@ -1,6 +1,6 @@
 """One rank of a training on an in-memory stream; ranks_test starts it with torchrun.
 
-rank_worker.py RUN_DIR SETTINGS: SETTINGS is JSON with steps, parallel, resume, fail ({rank, step, how}), double.
+rank_worker.py RUN_DIR SETTINGS: SETTINGS is JSON with steps, parallel, resume, fail ({rank, step, how}), model, precision.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from tests.train.fake_loader import VOCABULARY, FakeBatch, FakeLoader, document, pack
+from tests.train.fake_loader import VOCABULARY, FakeBatch, FakeLoader, FakeMicrobatch, document, pack
 from widestream.train import OptimizerConfig, Trainer, TrainingConfig, TrainModelConfig
 from widestream.train.ranks import Ranks, device_of, environment_ranks, join_ranks
 
@@ -44,11 +44,28 @@ class ShardedLoader(FakeLoader):
         supervised = sum(int(mb.loss_mask.sum()) for mb in every)
         each = BINS // self.ranks.world
         mine = every[self.ranks.rank * each : (self.ranks.rank + 1) * each]
+        if self.fail.get("step") == step and self.fail["rank"] == self.ranks.rank and self.fail["how"] == "forward":
+            mine[-1] = Broken(**vars(mine[-1]))
         return FakeBatch(step, supervised, mine, {"a": sum(lengths)}, {"a": 1.0})
 
     def validation_batches(self):
         assert self.ranks.main, "held-out documents are built once"
         return super().validation_batches()
+
+
+class Broken(FakeMicrobatch):
+    """Fails in the forward pass, when the other ranks wait for the gradients of this one."""
+
+    @property
+    def tokens(self):
+        if "seen" in vars(self):
+            raise ValueError("the disk of this rank is on fire")
+        vars(self)["seen"] = True
+        return self.kept
+
+    @tokens.setter
+    def tokens(self, value):
+        self.kept = value
 
 
 def filler():
@@ -77,6 +94,7 @@ def main() -> None:
         threads=1,
         device="cpu",
         log_every=1,
+        precision=settings.get("precision", "fp32"),
     )
     with join_ranks(device_of("cpu", environment_ranks())) as ranks:
         loader = ShardedLoader(ranks, settings.get("fail"))
@@ -85,7 +103,7 @@ def main() -> None:
             run_dir if ranks.main else run_dir / f"nothing-{ranks.rank}",
             loader,
             vocabulary_size=VOCABULARY,
-            model=MODEL,
+            model=MODEL.model_copy(update=settings.get("model", {})),
             optimizer=OptimizerConfig(learning_rate=5e-3, warmup_steps=2, gradient_clip=0.5),
             training=training,
             seed=3,

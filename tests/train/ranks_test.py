@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -13,7 +14,9 @@ import pytest
 import torch
 
 from tests.support.ranks import finish, run, start
+from widestream.errors import InvalidArgumentError
 from widestream.train import load_checkpoint, read_metrics
+from widestream.train.ranks import Ranks, device_of, environment_ranks
 
 WORKER = str(Path(__file__).with_name("rank_worker.py"))
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -74,6 +77,23 @@ def test_checkpoints_hold_whole_tensors_with_the_names_and_values_of_one_rank(ru
             torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=1e-5, msg=name)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("how", ["ddp", "fsdp2"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"plain": True, "m": 0, "n": 0, "tie_embeddings": True, "mtp_depth": 0},
+        {"dynamic": False, "embedding": "linear", "mtp_depth": 1},
+        {"n": 4, "embedding": "repeat", "carry": "identity", "mtp_loss_weight": 0.0},
+    ],
+    ids=["tied", "static", "repeat"],
+)
+def test_every_kind_of_model_trains_like_on_one_rank(tmp_path, model, how):
+    train(1, tmp_path / "one", model=model)
+    train(2, tmp_path / "two", model=model, parallel=how)
+    check_curve(tmp_path / "two", tmp_path / "one")
+
+
 def test_only_rank_0_writes(runs):
     assert [path.name for path in runs.rglob("nothing-*")] == []
     summary = json.loads((runs / "ddp" / "summary.json").read_text())
@@ -106,15 +126,53 @@ def test_R18_E01_E02_a_checkpoint_goes_on_with_any_number_of_ranks(runs, tmp_pat
     resumed(runs, tmp_path / "run", ranks, source, how)
 
 
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two', not a whole number"),
+        ({"WORLD_SIZE": "2", "RANK": "-1"}, "RANK is '-1'"),
+        (
+            {"WORLD_SIZE": "2", "RANK": "0"},
+            "LOCAL_RANK, MASTER_ADDR, MASTER_PORT is not set; start the ranks with torchrun",
+        ),
+    ],
+)
+def test_an_environment_that_is_not_whole_is_refused(monkeypatch, environment, message):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert not environment_ranks().parallel
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InvalidArgumentError, match=re.escape(message)):
+        environment_ranks()
+
+
+def test_devices_that_are_not_there_are_refused():
+    assert device_of("cpu", Ranks(1, 2, 1)) == torch.device("cpu")
+    if not torch.cuda.is_available():
+        assert device_of("auto", Ranks()) == torch.device("cpu")
+        with pytest.raises(InvalidArgumentError, match="no CUDA device here"):
+            device_of("cuda:0", Ranks())
+
+
+def test_a_world_of_one_needs_no_group():
+    ranks = Ranks()
+    values = torch.arange(3)
+    assert ranks.main and not ranks.parallel
+    assert ranks.gather([1.5, 2]) == [[1.5, 2]] and ranks.any(True) and not ranks.any(False)
+    assert ranks.share_json({"a": [1]}) == {"a": [1]}
+    assert torch.equal(ranks.sum(values), torch.arange(3)) and torch.equal(ranks.share(values), torch.arange(3))
+
+
 def lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-@pytest.mark.parametrize("failing", [0, 1])
-def test_a_failing_rank_is_named_with_its_reason_and_the_others_end(tmp_path, failing):
+@pytest.mark.parametrize(("failing", "how"), [(0, "raise"), (1, "raise"), (1, "forward")])
+def test_a_failing_rank_is_named_with_its_reason_and_the_others_end(tmp_path, failing, how):
     # The launcher looks away for a while: the ranks must end by themselves.
     options = ["--monitor-interval=2"]
-    program = worker(tmp_path / "run", fail={"rank": failing, "step": 4, "how": "raise"})
+    program = worker(tmp_path / "run", fail={"rank": failing, "step": 4, "how": how})
     status, _, errors = finish(start(2, *program, options=options, PYTHONPATH=ROOT), 60)
     assert status != 0
     assert "ValueError: the disk of this rank is on fire" in errors
@@ -145,3 +203,15 @@ def test_a_signal_stops_all_ranks_at_the_same_step_with_a_checkpoint(tmp_path, n
     delivered = list(range(done))
     assert f"rank 0 delivered {delivered}" in out and f"rank 1 delivered {delivered}" in out
     assert [path.name for path in (folder / "checkpoints").iterdir()] == [f"step_{done:06d}"]
+
+
+def test_ranks_that_hang_end_at_a_signal(tmp_path):
+    """One rank waits for data that never comes, the other one for it."""
+    folder = tmp_path / "run"
+    process = begin(folder, checkpoint_every=2, fail={"rank": 1, "step": 3, "how": "hang"})
+    while process.poll() is None and lines(folder / "metrics.jsonl") < 3:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGTERM)
+    _, out, _ = finish(process, 20)  # torchrun would kill them after 30
+    assert "stopped by SIGTERM after step 3 of 20" in out and "go on from step 2" in out
+    assert out.count("interrupted True") == 2

@@ -46,7 +46,7 @@ class ReceivedBatch:
 
     Attributes:
         step, supervised_tokens, real_tokens, digest: as of `Batch`.
-        rank: whose batch it is.
+        rank, dp_rank: whose batch it is.
         microbatches: the leader's, or what this rank selects of them.
 
     Provenance (`sources()`, `pieces`, `tokens_by_source`, ...) stays with the leader.
@@ -55,6 +55,7 @@ class ReceivedBatch:
     def __init__(self, description: Mapping[str, Any], microbatches: list[Microbatch]) -> None:
         self.step: int = description["step"]
         self.rank: int = description["rank"]
+        self.dp_rank: int = description["dp_rank"]
         self.supervised_tokens: int = description["supervised_tokens"]
         self.real_tokens: int = description["real_tokens"]
         self.digest: str = description["digest"]
@@ -314,6 +315,7 @@ def _describe(batch: Any) -> tuple[dict[str, Any], Tensor]:
     description = {
         "step": batch.step,
         "rank": batch.rank,
+        "dp_rank": getattr(batch, "dp_rank", batch.rank),
         "supervised_tokens": batch.supervised_tokens,
         "real_tokens": batch.real_tokens,
         "digest": batch.digest,

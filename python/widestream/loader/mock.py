@@ -20,6 +20,7 @@ class MockBatch:
     def __init__(self, step: int, model: Any, microbatches: list[Microbatch]) -> None:
         self.step = step
         self.rank: int = model.rank
+        self.dp_rank: int = getattr(model, "dp_rank", model.rank)
         self.supervised_tokens: int = model.supervised_tokens
         self.real_tokens: int = model.real_tokens
         self.digest: str = model.digest

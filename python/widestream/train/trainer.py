@@ -197,7 +197,8 @@ class Trainer:
 
     def _train(self, log: MetricsLog | NoLog) -> None:
         batches: Iterator[Batch] | None = None
-        while self._done < self._training.steps and not self._agree_to_stop():
+        # Ranks agree at the end of every step; one alone may look at any time.
+        while self._done < self._training.steps and not self._stopping and (self._ranks.parallel or not self._stop):
             began = time.perf_counter()
             if batches is None:
                 batches = iter(self._loader)
@@ -220,7 +221,7 @@ class Trainer:
             self._display.show(self._progress(record))
             if self._due(self._training.checkpoint_every):
                 self._save()
-        if self._done == self._training.steps and not self._agree_to_stop():
+        if not self._agree_to_stop() and self._done == self._training.steps:
             # A stop may have cut the last step short of its validation or checkpoint.
             if self._validated_step != self._done:
                 self._validate()
@@ -230,9 +231,12 @@ class Trainer:
 
     def _agree_to_stop(self) -> bool:
         """Whether a signal has reached any rank by now. A collective: ranks stop at the same place."""
-        asked = [int(row[0]) for row in self._ranks.gather([self._stop.number])]
-        self._stop.join(max(asked))
-        self._stopping = any(asked)
+        return self._heed(max(row[0] for row in self._ranks.gather([self._stop.number])))
+
+    def _heed(self, number: float) -> bool:
+        """Takes the signal that some rank got, if any, as this rank's own."""
+        self._stop.join(int(number))
+        self._stopping = number > 0
         return self._stopping
 
     def _step(self, batch: Batch | None, waited: float) -> tuple[dict[str, Any], float]:
@@ -265,8 +269,9 @@ class Trainer:
                     )
                 step_loss(sums, counts, weight).backward()
             totals += torch.stack([total.detach() for total in sums]).double().cpu()
-        rows = self._ranks.gather([*totals.tolist(), waited])
-        *totals_by_depth, _ = (sum(column) for column in zip(*rows, strict=True))
+        rows = self._ranks.gather([self._stop.number, waited, *totals.tolist()])
+        self._heed(max(row[0] for row in rows))
+        _, _, *totals_by_depth = (sum(column) for column in zip(*rows, strict=True))
         losses = [total / max(count, 1) for total, count in zip(totals_by_depth, counts, strict=True)]
         gradient_norm = self._parallel.clip(self._optimizer_config.gradient_clip or float("inf"))
         if not all(map(_finite, (*losses, gradient_norm))):
@@ -292,7 +297,7 @@ class Trainer:
             "supervised_tokens": counts[0],
             "slots": slots,
         }
-        return record, max(row[-1] for row in rows)
+        return record, max(row[1] for row in rows)
 
     def _agree_on_step(self, batch: Batch | None, targets: list[Targets]) -> tuple[tuple[int, ...], int]:
         """Supervised tokens by depth and slots, over all ranks; all ranks must be at the same step."""
