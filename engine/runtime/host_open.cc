@@ -15,10 +15,14 @@ constexpr std::uint64_t kMinReadAheadBytes = 256U << 10;
 constexpr std::uint64_t kMaxReadAheadBytes = 16U << 20;
 constexpr std::uint64_t kPageBytes = 4096;
 
-// The largest memory of one rank's tensors of a step, cu_seqlens included.
-std::uint64_t StepBytes(const JobSpec& job) {
-  const std::uint64_t bytes = ReservedBytes(job.batch, job.mesh);
-  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;  // as slabs are leased
+// The largest memory of a step's tensors for `ranks` data-parallel ranks, as slabs are leased.
+std::uint64_t StepBytes(const JobSpec& job, std::uint64_t ranks) {
+  const std::uint64_t one = ReservedBytes(job.batch, job.mesh);
+  const bool equal = job.batch.layout != BatchLayout::kThd || job.batch.fixed_shapes;
+  // In thd one rank may have nearly all tokens of a step, but not several: only their padding and
+  // rounding grow.
+  const std::uint64_t bytes = equal || ranks == 1 ? ranks * one : 2 * one;
+  return (bytes / kPageBytes + ranks) * kPageBytes;
 }
 
 }  // namespace
@@ -74,7 +78,7 @@ Status Host::Open() {
   stream_keys_ = StreamKeys(job_, tokenizer_->Digest());
   WS_ASSIGN_OR_RETURN(planner_, Planner::Make(job_));
 
-  step_bytes_ = StepBytes(job_);
+  step_bytes_ = StepBytes(job_, options_.dp_ranks.size());
   const std::uint64_t step_bytes = step_bytes_;
   // A block in use and one ahead, as ids and columns; see the reasoning in engine/README.md.
   std::uint64_t fixed_bytes = 0;

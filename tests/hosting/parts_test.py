@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -101,19 +102,18 @@ def test_h_02_what_a_killed_host_left_is_removed_and_what_a_living_one_holds_is_
     assert list(root.iterdir()) == []
 
 
-ALL = Seen(attached=0, idle_seconds=0.0, complete=True, all_left=True, watched_alive=True)
+GONE = Seen(attached=0, idle_seconds=1.0, complete=True, left_gracefully=True, watched_alive=True)
 
 
 def test_a_host_ends_when_every_rank_has_left_and_waits_for_ranks_that_died():
-    patience = Patience(start_seconds=10, restart_seconds=5)
-    assert reason_to_end(ALL, patience) == "every rank has left"
-    died = Seen(attached=0, idle_seconds=4.9, complete=True, all_left=False, watched_alive=True)
-    assert reason_to_end(died, patience) is None
-    assert "none came back within 5 s" in reason_to_end(
-        Seen(attached=0, idle_seconds=5, complete=True, all_left=False, watched_alive=True), patience
-    )
-    slow = Seen(attached=0, idle_seconds=10, complete=False, all_left=True, watched_alive=True)
-    assert "within 10 s" in reason_to_end(slow, patience)
+    patience = Patience(start_seconds=10, restart_seconds=5, quiet_seconds=1)
+    assert reason_to_end(GONE, patience) == "every rank has left"
+    assert reason_to_end(replace(GONE, idle_seconds=0.9), patience) is None, "they may come again at another state"
+    died = replace(GONE, left_gracefully=False)
+    assert reason_to_end(replace(died, idle_seconds=4.9), patience) is None
+    assert "none came back within 5 s" in reason_to_end(replace(died, idle_seconds=5), patience)
+    late = replace(GONE, complete=False, idle_seconds=10)
+    assert "within 10 s" in reason_to_end(late, patience)
 
 
 @given(
@@ -122,7 +122,7 @@ def test_a_host_ends_when_every_rank_has_left_and_waits_for_ranks_that_died():
         attached=st.integers(0, 3),
         idle_seconds=st.floats(0, 1e6),
         complete=st.booleans(),
-        all_left=st.booleans(),
+        left_gracefully=st.booleans(),
         watched_alive=st.booleans(),
     ),
     st.booleans(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from widestream.errors import InvalidArgumentError
 
@@ -49,19 +50,33 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Launch | N
             f"the environment says RANK {rank} of WORLD_SIZE {world}, LOCAL_RANK {local_rank} of LOCAL_WORLD_SIZE "
             f"{local_world}, which cannot be; start the trainer with torchrun, or unset them"
         )
-    agent = "TORCHELASTIC_RUN_ID" in env
+    launcher = _launcher()
     launch_id = ":".join(
         [
             env.get("TORCHELASTIC_RUN_ID", ""),
             env.get("TORCHELASTIC_RESTART_COUNT", ""),
             env.get("MASTER_ADDR", ""),
             env.get("MASTER_PORT", ""),
-            str(os.getppid()),
+            str(launcher),
         ]
     )
-    return Launch(
-        rank, world, local_rank, local_world, node, launch_id, watch_pid=os.getppid() if agent else os.getpid()
-    )
+    # torchrun's agent outlives a restart of the trainer; of other launchers that is not known.
+    watch_pid = launcher if "TORCHELASTIC_RUN_ID" in env else os.getpid()
+    return Launch(rank, world, local_rank, local_world, node, launch_id, watch_pid)
+
+
+def _launcher() -> int:
+    """The process that started the ranks: the nearest ancestor that was not started as a rank itself.
+
+    It is the parent of a rank, and the grandparent of a process that a rank spawned.
+    """
+    pid = os.getppid()
+    try:
+        while b"\0RANK=" in b"\0" + Path(f"/proc/{pid}/environ").read_bytes():
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError):
+        return os.getppid()  # of another user, or gone
+    return pid
 
 
 def served(rank: int, world: int) -> Launch:
