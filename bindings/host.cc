@@ -1,12 +1,11 @@
-// Host, Batch and the job spec for Python.
+// Host and the job spec for Python.
 #include "engine/runtime/host.h"
 
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
-#include <nanobind/stl/vector.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
@@ -16,74 +15,105 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/columns.h"
+#include "bindings/batch.h"
 #include "bindings/errors.h"
+#include "engine/construct/constructor.h"
 #include "engine/formats/parquet.h"
 #include "engine/job/spec.h"
+#include "engine/plan/place_tree.h"
 
 namespace nb = nanobind;
 
 namespace widestream::python {
 namespace {
 
-using BatchPointer = std::shared_ptr<const Batch>;
-
-nb::dlpack::dtype TypeOf(DataType type) {
-  switch (type) {
-    case DataType::kInt64:
-      return nb::dtype<std::int64_t>();
-    case DataType::kInt32:
-      return nb::dtype<std::int32_t>();
-    case DataType::kBool:
-      return nb::dtype<bool>();
+// A host of this process for one rank: it builds the tensors of that rank's bucket only.
+class EmbeddedHost {
+ public:
+  EmbeddedHost(std::unique_ptr<Host> host, Place place) : host_(std::move(host)), place_(place) {}
+  EmbeddedHost(const EmbeddedHost&) = delete;
+  EmbeddedHost& operator=(const EmbeddedHost&) = delete;
+  ~EmbeddedHost() {
+    // A forked child has no copy of the threads, so they cannot be joined there: left as they are.
+    if (!SameProcess().ok())
+      static_cast<void>(host_.release());  // NOLINT(bugprone-unused-return-value)
   }
-  return nb::dtype<std::uint8_t>();
-}
 
-// A numpy view of a tensor; keeps the batch's memory leased for as long as it lives.
-nb::object ToNumpy(const BatchPointer& batch, const TensorView& tensor) {
-  auto* keep = new BatchPointer(batch);
-  nb::capsule owner(keep, [](void* p) noexcept { delete static_cast<BatchPointer*>(p); });
-  std::vector<std::size_t> shape(tensor.shape.begin(), tensor.shape.end());
-  std::byte* data = batch->slab->memory().data() + tensor.offset_bytes;
-  return nb::cast(nb::ndarray<nb::numpy>(data, shape.size(), shape.data(), owner, nullptr,
-                                         TypeOf(tensor.type)));
-}
-
-nb::list Microbatches(const BatchPointer& batch) {
-  nb::list out;
-  for (const MicrobatchView& view : batch->view.microbatches) {
-    nb::dict tensors;
-    for (const TensorView& tensor : view.tensors)
-      tensors[tensor.name.c_str()] = ToNumpy(batch, tensor);
-    tensors["max_seqlen"] = view.max_seqlen;
-    tensors["real_tokens"] = view.real_tokens;
-    out.append(tensors);
+  // Raises in a forked child, where no thread of the host runs.
+  Host& host() {
+    ThrowIfError(SameProcess());
+    return *host_;
   }
-  return out;
-}
+  void Stop() {
+    if (SameProcess().ok()) host_->Stop();
+  }
 
-std::unique_ptr<Host> MakeHost(const std::string& job_json, std::uint32_t rank, bool held_out,
-                               bool fork, const std::string& state_json) {
-  Result<std::unique_ptr<Host>> host = Status::Internal("not made");
+  Result<BatchPointer> Next(std::chrono::steady_clock::time_point deadline) {
+    WS_RETURN_IF_ERROR(SameProcess());
+    WS_ASSIGN_OR_RETURN(const std::shared_ptr<const Step> step, host_->Next(deadline));
+    if (!step) return BatchPointer();
+    const Bucket& bucket = step->buckets.front();
+    auto batch = std::make_shared<DeliveredBatch>();
+    batch->step = step->number;
+    batch->dp_rank = place_.dp;
+    batch->supervised_tokens = step->plan->supervised_tokens;
+    batch->real_tokens = step->plan->real_tokens;
+    batch->digest = step->plan->digest;
+    batch->weights = step->weights;
+    batch->tokens_by_source = TokensBySource(*step->plan, step->weights.size());
+    for (const RankPlan& rank : step->plan->ranks) batch->costs.push_back(rank.cost);
+    BatchView view = SelectFor(bucket.view, place_);
+    batch->size_bytes = view.size_bytes;
+    batch->microbatches = std::move(view.microbatches);
+    batch->memory = bucket.slab->memory().data();
+    batch->owner = step;
+    batch->plan = [step]() -> Result<std::shared_ptr<const StepPlan>> { return step->plan; };
+    return BatchPointer(std::move(batch));
+  }
+
+ private:
+  Status SameProcess() const {
+    if (getpid() == process_) return Status::Ok();
+    return Status::InvalidArgument(
+        "this process was forked from process " + std::to_string(process_) +
+        ", whose loader has threads that a fork does not copy; open a DataLoader in this process, "
+        "or start it with spawn or forkserver");
+  }
+
+  std::unique_ptr<Host> host_;
+  Place place_;
+  pid_t process_ = getpid();
+};
+
+std::unique_ptr<EmbeddedHost> MakeHost(const std::string& job_json, std::uint32_t rank,
+                                       bool held_out, bool fork, bool journal,
+                                       const std::string& state_json) {
+  const auto make = [&]() -> Result<std::unique_ptr<EmbeddedHost>> {
+    WS_ASSIGN_OR_RETURN(JobSpec job, ParseJob(job_json));
+    const MeshSpec mesh = held_out ? MeshSpec{} : job.mesh;
+    WS_ASSIGN_OR_RETURN(const ClientPlaceTree places, ClientPlaceTree::Make(mesh));
+    if (rank >= places.world()) {
+      return Status::InvalidArgument("rank " + std::to_string(rank) + " is not in a mesh of " +
+                                     std::to_string(places.world()) + " ranks");
+    }
+    HostOptions options;
+    options.dp_ranks = {places.place(rank).dp};
+    options.held_out = held_out;
+    options.fork = fork;
+    options.journal = journal;
+    options.state_json = state_json;
+    WS_ASSIGN_OR_RETURN(std::unique_ptr<Host> host, Host::Make(std::move(job), std::move(options)));
+    return std::make_unique<EmbeddedHost>(std::move(host), places.place(rank));
+  };
+  Result<std::unique_ptr<EmbeddedHost>> host = Status::Internal("not made");
   {
     nb::gil_scoped_release release;
-    Result<JobSpec> job = ParseJob(job_json);
-    if (job.ok()) {
-      HostOptions options;
-      options.rank = rank;
-      options.held_out = held_out;
-      options.fork = fork;
-      options.state_json = state_json;
-      host = Host::Make(std::move(job).value(), std::move(options));
-    } else {
-      host = job.status();
-    }
+    host = make();
   }
   return ValueOrThrow(std::move(host));
 }
 
-std::optional<BatchPointer> Next(Host& host, double timeout_seconds) {
+std::optional<BatchPointer> Next(EmbeddedHost& host, double timeout_seconds) {
   Result<BatchPointer> batch = BatchPointer();
   {
     nb::gil_scoped_release release;
@@ -96,37 +126,12 @@ std::optional<BatchPointer> Next(Host& host, double timeout_seconds) {
   return value;
 }
 
-nb::dict StatusOf(const Host& host) {
-  const HostStatus status = host.status();
-  nb::dict out;
-  out["doing"] = status.doing;
-  out["doing_seconds"] = status.doing_seconds;
-  out["planned_steps"] = status.planned_steps;
-  out["delivered_steps"] = status.delivered_steps;
-  out["ready_batches"] = status.ready_batches;
-  out["leased_batches"] = status.leased_batches;
-  return out;
-}
-
-nb::list SourcesOf(const Host& host) {
-  nb::list out;
-  for (const SourceInfo& info : host.sources()) {
-    nb::dict entry;
-    entry["name"] = info.name;
-    entry["format"] = info.format;
-    entry["manifest"] = info.manifest_hash;
-    entry["shards"] = nb::cast(info.shards);
-    entry["records"] = nb::cast(info.records);
-    out.append(entry);
-  }
-  return out;
-}
-
-std::uint64_t Decide(Host& host, Decision decision) {
+std::uint64_t Decide(EmbeddedHost& host, Decision decision) {
+  Host& engine = host.host();
   Result<std::uint64_t> step = std::uint64_t{0};
   {
     nb::gil_scoped_release release;
-    step = host.Decide(std::move(decision));
+    step = engine.Decide(std::move(decision));
   }
   return ValueOrThrow(std::move(step));
 }
@@ -141,41 +146,21 @@ void register_host(nb::module_& m) {
       "set_arrow_glue", [](const std::string& path) { ThrowIfError(SetArrowGluePath(path)); },
       nb::arg("path"), "Where the Parquet glue library is; it is loaded when a source needs it.");
 
-  nb::class_<BatchPointer>(m, "Batch",
-                           "One step of one rank. Its arrays share the engine's memory.")
-      .def_prop_ro("step", [](const BatchPointer& b) { return b->view.step; })
-      .def_prop_ro("rank", [](const BatchPointer& b) { return b->view.rank; })
-      .def_prop_ro("ranks", [](const BatchPointer& b) { return b->view.plan->ranks.size(); })
-      .def_prop_ro("supervised_tokens",
-                   [](const BatchPointer& b) { return b->view.plan->supervised_tokens; })
-      .def_prop_ro("real_tokens", [](const BatchPointer& b) { return b->view.plan->real_tokens; })
-      .def_prop_ro("weights", [](const BatchPointer& b) { return b->weights; })
-      .def_prop_ro("digest", [](const BatchPointer& b) { return b->view.plan->digest; })
-      .def_prop_ro("size_bytes", [](const BatchPointer& b) { return b->view.size_bytes; })
-      .def_prop_ro("costs",
-                   [](const BatchPointer& b) {
-                     std::vector<double> costs;
-                     for (const RankPlan& rank : b->view.plan->ranks) costs.push_back(rank.cost);
-                     return costs;
-                   })
-      .def("microbatches", &Microbatches)
-      .def("pieces", [](const BatchPointer& b) { return PieceColumns(b->view.plan->pieces); })
-      .def("layout", [](const BatchPointer& b) { return LayoutOf(*b->view.plan); });
-
-  nb::class_<Host>(m, "Host", "The data plane on threads of this process.")
+  nb::class_<EmbeddedHost>(m, "Host", "The data plane on threads of this process, for one rank.")
       .def(nb::new_(&MakeHost), nb::arg("job_json"), nb::arg("rank") = 0,
-           nb::arg("held_out") = false, nb::arg("fork") = false, nb::arg("state_json") = "")
+           nb::arg("held_out") = false, nb::arg("fork") = false, nb::arg("journal") = true,
+           nb::arg("state_json") = "")
       .def("next", &Next, nb::arg("timeout_seconds"),
            "The next batch; None at the end; DeadlineExceededError after the time.")
       .def(
           "state_json",
-          [](Host& host, std::optional<std::uint64_t> step) {
-            return ValueOrThrow(host.StateJson(step));
+          [](EmbeddedHost& host, std::optional<std::uint64_t> step) {
+            return ValueOrThrow(host.host().StateJson(step));
           },
           nb::arg("step") = nb::none())
       .def(
           "skip",
-          [](Host& host, std::uint64_t steps) {
+          [](EmbeddedHost& host, std::uint64_t steps) {
             Decision decision;
             decision.kind = Decision::Kind::kSkip;
             decision.steps = steps;
@@ -184,7 +169,7 @@ void register_host(nb::module_& m) {
           nb::arg("steps"))
       .def(
           "edit_mixture",
-          [](Host& host, const std::string& mixture_json, std::uint64_t at_step) {
+          [](EmbeddedHost& host, const std::string& mixture_json, std::uint64_t at_step) {
             Decision decision;
             decision.mixture_json = mixture_json;
             decision.step = at_step;
@@ -192,35 +177,18 @@ void register_host(nb::module_& m) {
           },
           nb::arg("mixture_json"), nb::arg("at_step") = 0)
       .def("commit_journal",
-           [](Host& host) {
+           [](EmbeddedHost& host) {
              Status status;
+             Host& engine = host.host();
              {
                nb::gil_scoped_release release;
-               status = host.CommitJournal();
+               status = engine.CommitJournal();
              }
              ThrowIfError(status);
            })
-      .def("stop", &Host::Stop, nb::call_guard<nb::gil_scoped_release>())
-      .def("status", &StatusOf)
-      .def("sources", &SourcesOf)
-      .def_prop_ro("stream_hash", &Host::stream_hash)
-      .def_prop_ro("append", &Host::append)
-      .def_prop_ro("left_tokens", &Host::left_tokens)
-      .def_prop_ro("vocabulary_size",
-                   [](const Host& host) { return host.tokenizer().VocabularySize(); })
-      .def_prop_ro("tokenizer_digest", [](const Host& host) { return host.tokenizer().Digest(); })
-      .def(
-          "decode",
-          [](const Host& host, const nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig,
-                                                 nb::device::cpu>& ids) {
-            std::vector<std::uint32_t> narrow(ids.shape(0));
-            for (std::size_t i = 0; i < narrow.size(); ++i)
-              narrow[i] = static_cast<std::uint32_t>(ids.data()[i]);
-            std::string bytes;
-            ThrowIfError(host.tokenizer().Decode(narrow, &bytes));
-            return nb::bytes(bytes.data(), bytes.size());
-          },
-          nb::arg("ids"));
+      .def("stop", &EmbeddedHost::Stop, nb::call_guard<nb::gil_scoped_release>())
+      .def("status_json", [](EmbeddedHost& host) { return host.host().StatusJson(); })
+      .def("description_json", [](EmbeddedHost& host) { return host.host().DescriptionJson(); });
 }
 
 }  // namespace widestream::python

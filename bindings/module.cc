@@ -5,6 +5,8 @@ namespace nb = nanobind;
 
 namespace widestream::python {
 void register_transform(nb::module_& module);
+void register_batch(nb::module_& module);
+void register_delivery(nb::module_& module);
 void register_host(nb::module_& module);
 void register_inspect(nb::module_& module);
 void register_journal(nb::module_& module);
@@ -14,6 +16,8 @@ void register_place_tree(nb::module_& module);
 NB_MODULE(_core, m) {
   m.doc() = "The C++ engine of Widestream.";
   widestream::python::register_transform(m);
+  widestream::python::register_batch(m);
+  widestream::python::register_delivery(m);
   widestream::python::register_host(m);
   widestream::python::register_inspect(m);
   widestream::python::register_journal(m);

@@ -45,7 +45,7 @@ welcome += struct.pack("<IQ", 1, 2) + text(b"{}")
 tensors = tensor(b"tokens", 0, 0, 2, 64) + tensor(b"cu_seqlens", 1, 1024, 3) + tensor(b"loss_mask", 2, 1088, 2, 64)
 batch = struct.pack("<QQQ", 5, 9, 4096) + column("Q", 3, 4) + struct.pack("<QQ", 120, 118) + text(b"d" * 32)
 batch += column("d", 1.5, 2.5) + column("Q", 100, 20) + column("Q", 1 << 31, 1 << 31)
-batch += struct.pack("<IQI", 0, 1216, 1) + struct.pack("<qQB", 64, 120, 3) + tensors
+batch += struct.pack("<IQI", 0, 1216, 1) + struct.pack("<qQBqqB", 64, 120, 2, 2, 64, 3) + tensors
 decide = struct.pack("<QBQ", 0, 0, 12) + text(b'{"stages": []}') + struct.pack("<QIIQ", 0, 0, 0, 0) + text(b"")
 write("frames", FRAMES, frame(2, 1, hello) + frame(4, 2, bytes(8)) + frame(7, 3, bytes(8)) + frame(17, 4, b""))
 write("frames_of_two_versions", FRAMES, frame(1, 0, error, version=9) + frame(5, 2, batch, 1) + frame(5, 2, b"", version=9))

@@ -297,7 +297,7 @@ TEST_F(Delivery, RefusalsSayWhatDiffers) {
   Serve({}, 2);
   const auto client = Attach(0);
   ClientOptions options = ClientFor(options_, 0);
-  ExpectMessage(Client::Connect(options, Soon()).status(), StatusCode::kInvalidArgument,
+  ExpectMessage(Client::Connect(options, Soon()).status(), StatusCode::kUnavailable,
                 {"rank 0", "process " + std::to_string(getpid()), "attached as this rank already"});
   options.rank = 1;
   options.job_hash = "another";
@@ -314,11 +314,11 @@ TEST_F(Delivery, RefusalsSayWhatDiffers) {
   options = ClientFor(options_, 1);
   options.state_json = "{\"step\": 12}";
   options.fork = true;
-  ExpectMessage(Client::Connect(options, Soon()).status(), StatusCode::kInvalidArgument,
+  ExpectMessage(Client::Connect(options, Soon()).status(), StatusCode::kUnavailable,
                 {"another state (the beginning here, step 12 in the trainer)", "fork off here"});
   options = ClientFor(options_, 1);
   options.launcher_id = "start-2";
-  ExpectMessage(Client::Connect(options, Soon()).status(), StatusCode::kInvalidArgument,
+  ExpectMessage(Client::Connect(options, Soon()).status(), StatusCode::kUnavailable,
                 {"1 client is still served", "\"start-1\" here, \"start-2\" in the trainer"});
   Consume(*client, 0, 3);
 }

@@ -28,9 +28,11 @@ BatchMessage SomeBatch() {
   MicrobatchView microbatch;
   microbatch.max_seqlen = 64;
   microbatch.real_tokens = 100;
-  microbatch.tensors = {{"tokens", DataType::kInt64, {2, 64}, 64},
-                        {"loss_mask", DataType::kBool, {2, 64}, 2048},
-                        {"cu_seqlens", DataType::kInt32, {}, 4096}};
+  microbatch.shape = {2, 64};
+  microbatch.tensors = {
+      {.name = "tokens", .shape = {2, 64}, .offset_bytes = 64},
+      {.name = "loss_mask", .type = DataType::kBool, .shape = {2, 64}, .offset_bytes = 2048},
+      {.name = "cu_seqlens", .type = DataType::kInt32, .shape = {}, .offset_bytes = 4096}};
   batch.view.microbatches = {microbatch, microbatch};
   return batch;
 }
@@ -41,6 +43,7 @@ TEST(Messages, ABatchIsReadAsItWasWritten) {
   ASSERT_TRUE(batch.ok()) << batch.status().ToString();
   EXPECT_EQ(Encode(*batch), bytes);
   EXPECT_EQ(batch->view.step, 7U);
+  EXPECT_EQ(batch->view.microbatches[0].shape, (std::vector<std::int64_t>{2, 64}));
   EXPECT_EQ(batch->view.microbatches[1].tensors[1].name, "loss_mask");
   EXPECT_EQ(batch->view.microbatches[1].tensors[1].offset_bytes, 2048U);
 }
@@ -61,6 +64,11 @@ TEST(Messages, ATensorOutsideItsSlabIsRefused) {
             StatusCode::kDataCorruption);
   EXPECT_EQ(refused([](TensorView& t, BatchMessage&) { t.shape = {-1}; }),
             StatusCode::kDataCorruption);
+  EXPECT_EQ(refused([](TensorView&, BatchMessage& b) { b.view.microbatches[0].shape = {-1, 64}; }),
+            StatusCode::kDataCorruption);
+  EXPECT_EQ(
+      refused([](TensorView&, BatchMessage& b) { b.view.microbatches[0].shape.assign(9, 1); }),
+      StatusCode::kDataCorruption);
   EXPECT_EQ(refused([](TensorView&, BatchMessage& b) { b.slab_bytes = 1ULL << 60; }),
             StatusCode::kDataCorruption);
   EXPECT_EQ(refused([](TensorView&, BatchMessage& b) { b.view.size_bytes = 8193; }),

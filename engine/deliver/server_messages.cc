@@ -108,12 +108,15 @@ void ServerLoop::HandleHello(Connection& connection, const Frame& frame) {
 Status ServerLoop::CheckHello(const Hello& hello, std::size_t* place) const {
   if (hello.job_hash != options_.job_hash) {
     const std::string differences = Differences(options_.job_keys, hello.job_keys);
-    return Status::InvalidArgument(
-        StrCat("it runs another job: ",
-               differences.empty() ? StrCat("hash ", Quoted(options_.job_hash), " here, ",
-                                            Quoted(hello.job_hash), " in the trainer")
-                                   : differences,
-               "; all ranks need the same job, and each job a host of its own"));
+    // A host that nobody uses, of an earlier job, may make room for another.
+    const StatusCode code =
+        LiveClients() == 0 ? StatusCode::kUnavailable : StatusCode::kInvalidArgument;
+    return Status(code,
+                  StrCat("it runs another job: ",
+                         differences.empty() ? StrCat("hash ", Quoted(options_.job_hash), " here, ",
+                                                      Quoted(hello.job_hash), " in the trainer")
+                                             : differences,
+                         "; all ranks need the same job, and each job a host of its own"));
   }
   if (hello.world != options_.world) {
     return Status::InvalidArgument(StrCat("it was started for a world of ", options_.world,
@@ -137,9 +140,10 @@ Status ServerLoop::JoinSession(Connection& connection, const Hello& hello) {
               session_->state_json == hello.state_json && session_->fork == hello.fork;
   if (same) {
     if (const Connection* other = Attached(connection.place)) {
-      return Status::InvalidArgument(StrCat("process ", other->pid(),
-                                            " is attached as this rank already; every process "
-                                            "needs a rank of its own"));
+      // It may be about to end, or to go.
+      return Status::Unavailable(StrCat("process ", other->pid(),
+                                        " is attached as this rank already; every process "
+                                        "needs a rank of its own"));
     }
     // All are gone and one of them begins again: that is another start of the training.
     if (live == 0 && !hello.begin_step && session_->window.AnyAcknowledged(connection.place)) {
@@ -159,7 +163,8 @@ Status ServerLoop::JoinSession(Connection& connection, const Hello& hello) {
       StrAppend(what, what.empty() ? "" : ", ", "fork ", session_->fork ? "on" : "off", " here, ",
                 hello.fork ? "on" : "off", " in the trainer");
     }
-    return Status::InvalidArgument(StrCat(
+    // When all ranks go back to a state, the last of them ends the old session.
+    return Status::Unavailable(StrCat(
         live, live == 1 ? " client is" : " clients are", " still served in another session: ", what,
         "; begin all ranks from the same state, or stop the other training first"));
   }
@@ -533,6 +538,15 @@ void ServerLoop::SendStep(Connection& connection, const Connection::Waiting& ask
   message.slab_id = bucket.slab->id();
   message.slab_bytes = bucket.slab->file_bytes();
   message.view = options_.select ? options_.select(bucket.view, place) : bucket.view;
+  for (const MicrobatchView& microbatch : message.view.microbatches) {
+    for (const TensorView& tensor : microbatch.tensors) {
+      if (tensor.slices == 1) continue;
+      connection.SendError(asked.request, Status::Internal(StrCat(
+                                              "tensor '", tensor.name, "' of step ", step->number,
+                                              " is not cut for rank ", place.rank)));
+      return;
+    }
+  }
   message.weights = step->weights;
   message.tokens_by_source.assign(step->weights.size(), 0);
   if (step->plan != nullptr) {

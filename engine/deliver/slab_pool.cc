@@ -97,6 +97,11 @@ Result<std::shared_ptr<Block>> MakeBlock(std::size_t size_bytes) {
   return std::make_shared<Block>(fd, static_cast<std::byte*>(data), size_bytes);
 }
 
+// Divided first: a size near 2^64 must not wrap to a small one.
+std::size_t PagesOf(std::size_t size_bytes) {
+  return std::max<std::size_t>(1, size_bytes / kPageBytes + (size_bytes % kPageBytes != 0 ? 1 : 0));
+}
+
 }  // namespace
 
 struct SlabPool::Shared {
@@ -110,6 +115,26 @@ struct SlabPool::Shared {
   bool stopped WS_GUARDED_BY(mutex) = false;
 
   explicit Shared(std::size_t limit) : limit_bytes(limit) {}
+
+  Status WaitForRoom(std::size_t size_bytes, std::chrono::steady_clock::time_point deadline)
+      WS_REQUIRES(mutex) {
+    const std::size_t pages = PagesOf(size_bytes);
+    if (pages > limit_bytes / kPageBytes) {
+      return Status::InvalidArgument("a step's tensors need " + std::to_string(size_bytes) +
+                                     " bytes, limits.host_memory leaves " +
+                                     std::to_string(limit_bytes) +
+                                     " for batches; raise it or lower the batch");
+    }
+    while (leased_bytes + pages * kPageBytes > limit_bytes && !stopped) {
+      if (!returned.WaitUntil(mutex, deadline) && std::chrono::steady_clock::now() >= deadline) {
+        return Status::DeadlineExceeded(
+            "all memory for batches is held by " + std::to_string(leases) +
+            " batches that the trainer has not released; drop references to old batches");
+      }
+    }
+    if (stopped) return Status::Cancelled("the slab pool was stopped");
+    return Status::Ok();
+  }
 };
 
 class SlabPool::PooledSlab final : public Slab {
@@ -145,26 +170,9 @@ SlabPool::~SlabPool() { Stop(); }
 Result<std::shared_ptr<Slab>> SlabPool::Lease(std::size_t size_bytes,
                                               std::chrono::steady_clock::time_point deadline) {
   Shared& shared = *shared_;
-  // Divided first: a size near 2^64 must not wrap to a small one.
-  const std::size_t pages =
-      std::max<std::size_t>(1, size_bytes / kPageBytes + (size_bytes % kPageBytes != 0 ? 1 : 0));
   MutexLock lock(shared.mutex);
-  if (pages > shared.limit_bytes / kPageBytes) {
-    return Status::InvalidArgument("a step's tensors need " + std::to_string(size_bytes) +
-                                   " bytes, limits.host_memory leaves " +
-                                   std::to_string(shared.limit_bytes) +
-                                   " for batches; raise it or lower the batch");
-  }
-  const std::size_t rounded = pages * kPageBytes;
-  while (shared.leased_bytes + rounded > shared.limit_bytes && !shared.stopped) {
-    if (!shared.returned.WaitUntil(shared.mutex, deadline) &&
-        std::chrono::steady_clock::now() >= deadline) {
-      return Status::DeadlineExceeded(
-          "all memory for batches is held by " + std::to_string(shared.leases) +
-          " batches that the trainer has not released; drop references to old batches");
-    }
-  }
-  if (shared.stopped) return Status::Cancelled("the slab pool was stopped");
+  WS_RETURN_IF_ERROR(shared.WaitForRoom(size_bytes, deadline));
+  const std::size_t rounded = PagesOf(size_bytes) * kPageBytes;
   // The smallest free slab that fits without wasting more than half of it.
   auto best = shared.free.end();
   for (auto it = shared.free.begin(); it != shared.free.end(); ++it) {
@@ -190,6 +198,12 @@ Result<std::shared_ptr<Slab>> SlabPool::Lease(std::size_t size_bytes,
   shared.leased_bytes += block->size_bytes();
   ++shared.leases;
   return std::shared_ptr<Slab>(std::make_shared<PooledSlab>(shared_, std::move(block), size_bytes));
+}
+
+Status SlabPool::WaitForRoom(std::size_t size_bytes,
+                             std::chrono::steady_clock::time_point deadline) {
+  MutexLock lock(shared_->mutex);
+  return shared_->WaitForRoom(size_bytes, deadline);
 }
 
 void SlabPool::Stop() {

@@ -43,6 +43,9 @@ class SlabPool {
   // descriptor.
   Result<std::shared_ptr<Slab>> Lease(std::size_t size_bytes,
                                       std::chrono::steady_clock::time_point deadline);
+  // Waits until `size_bytes` more can be leased, as Lease does. Where one thread takes all leases,
+  // what it waited for stays free for it.
+  Status WaitForRoom(std::size_t size_bytes, std::chrono::steady_clock::time_point deadline);
   // Wakes all waiters with Cancelled, and frees what is not on lease.
   void Stop();
   std::size_t leased_bytes() const;

@@ -161,6 +161,12 @@ Status GetRanks(WireReader& reader, StepPlan& plan) {
 
 }  // namespace
 
+std::vector<std::uint64_t> TokensBySource(const StepPlan& plan, std::size_t sources) {
+  std::vector<std::uint64_t> tokens(sources, 0);
+  for (const Piece& piece : plan.pieces) tokens.at(piece.source) += piece.length;
+  return tokens;
+}
+
 std::string Encode(const StepPlan& plan) {
   WireWriter writer;
   writer.Header(kPlanMagic, kPlanVersion);

@@ -2,6 +2,7 @@
 // payload bytes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -58,6 +59,9 @@ struct StepPlan {
 
   friend bool operator==(const StepPlan&, const StepPlan&) = default;
 };
+
+// Real tokens by source, for `sources` sources.
+std::vector<std::uint64_t> TokensBySource(const StepPlan& plan, std::size_t sources);
 
 std::string Encode(const StepPlan& plan);
 Result<StepPlan> DecodeStepPlan(std::string_view bytes);

@@ -50,11 +50,24 @@ void Host::Run() {
     }
     status = RunStep(&ended);
   }
-  MutexLock lock(mutex_);
-  if (!status.ok() && !stopping_) fault_ = status;
-  ended_ = ended;
-  doing_ = ended ? "at the end of the stream" : "stopped";
-  changed_.NotifyAll();
+  {
+    MutexLock lock(mutex_);
+    if (!status.ok() && !stopping_) fault_ = status;
+    ended_ = ended;
+    doing_ = ended ? "at the end of the stream" : "stopped";
+    changed_.NotifyAll();
+  }
+  Wake();
+}
+
+void Host::Wake() {
+  MutexLock lock(wake_mutex_);
+  if (wake_) wake_();
+}
+
+void Host::NotifyWhenReady(std::function<void()> wake) {
+  MutexLock lock(wake_mutex_);
+  wake_ = std::move(wake);
 }
 
 Status Host::RunStep(bool* ended) {
@@ -66,7 +79,7 @@ Status Host::RunStep(bool* ended) {
   // The step's memory is reserved as a unit before it is planned: what is planned can be delivered.
   SetDoing(
       StrCat("before step ", state_.step, ": waiting for memory that the trainer still holds"));
-  WS_ASSIGN_OR_RETURN(std::shared_ptr<Slab> slab, LeaseSlab(step_bytes_));
+  WS_RETURN_IF_ERROR(WaitForMemory(step_bytes_));
   SetDoing(StrCat("planning step ", state_.step));
   WS_ASSIGN_OR_RETURN(Planner::Outcome outcome, PlanStep(decisions));
   if (const auto* end = std::get_if<EndOfStream>(&outcome)) {
@@ -75,7 +88,7 @@ Status Host::RunStep(bool* ended) {
     *ended = true;
     return Status::Ok();
   }
-  return Deliver(std::move(std::get<Planned>(outcome)), std::move(slab), decisions);
+  return Deliver(std::move(std::get<Planned>(outcome)), decisions);
 }
 
 Result<Planner::Outcome> Host::PlanStep(const std::vector<Decision>& decisions) {
@@ -116,8 +129,7 @@ Status Host::Fetch(const ReadRequest& request) {
   return Status::Ok();
 }
 
-Status Host::Deliver(Planned planned, std::shared_ptr<Slab> slab,
-                     const std::vector<Decision>& decisions) {
+Status Host::Deliver(Planned planned, const std::vector<Decision>& decisions) {
   for (std::size_t i = 0; i < manifests_.size(); ++i)
     planned.next.sources[i].manifest = manifests_[i].hash;
   auto plan = std::make_shared<const StepPlan>(std::move(planned.plan));
@@ -127,51 +139,65 @@ Status Host::Deliver(Planned planned, std::shared_ptr<Slab> slab,
   }
   Ready ready;
   if (!plan->skipped) {
-    WS_ASSIGN_OR_RETURN(BatchView view, LayOut(job_.batch, plan, options_.rank));
-    if (view.size_bytes > slab->memory().size()) {
-      // A thd layout of very many microbatches: only the rounding of their tensors is not foreseen.
-      slab.reset();
-      WS_ASSIGN_OR_RETURN(slab, LeaseSlab(view.size_bytes));
-    }
+    auto step = std::make_shared<Step>();
+    step->number = plan->step;
+    step->plan = plan;
+    step->weights = planner_->Weights(state_, decisions);
     SetDoing(StrCat("building step ", plan->step));
-    const IdsProvider ids = [this](std::uint32_t source, std::uint32_t epoch,
-                                   std::uint64_t position) {
-      return loaders_[source]->IdsOf(epoch, position, After(job_.limits.read_deadline_seconds));
-    };
-    const PieceNamer name = [this](const Piece& piece) {
-      return StrCat("source '", source_info_[piece.source].name, "', ",
-                    source_info_[piece.source].shards[piece.shard], ", record ", piece.record);
-    };
-    WS_RETURN_IF_ERROR(Construct(job_.batch, view, ids, name, slab->memory()));
-    ready.batch = std::make_shared<const Batch>(
-        Batch{std::move(view), std::move(slab), planner_->Weights(state_, decisions)});
+    for (const std::uint32_t dp_rank : options_.dp_ranks) {
+      WS_ASSIGN_OR_RETURN(Bucket bucket, Build(plan, dp_rank));
+      step->buckets.push_back(std::move(bucket));
+    }
+    ready.step = std::move(step);
   }
   state_ = std::move(planned.next);
   ReleaseBefore(state_);
-  MutexLock lock(mutex_);
-  ++planned_count_;
-  retained_[state_.step] = state_;
-  if (ready.batch) {
-    ready.after = state_;
-    ready_.push_back(std::move(ready));
+  {
+    MutexLock lock(mutex_);
+    ++planned_count_;
+    retained_[state_.step] = state_;
+    if (ready.step) {
+      ready.after = state_;
+      ready_.push_back(std::move(ready));
+    }
+    changed_.NotifyAll();
   }
-  changed_.NotifyAll();
+  Wake();
   return Status::Ok();
 }
 
-Result<std::shared_ptr<Slab>> Host::LeaseSlab(std::size_t size_bytes) {
+Result<Bucket> Host::Build(const std::shared_ptr<const StepPlan>& plan, std::uint32_t dp_rank) {
+  Bucket bucket;
+  WS_ASSIGN_OR_RETURN(bucket.view, LayOut(job_.batch, plan, dp_rank, job_.mesh));
+  // The room was waited for as a whole, so this waits only where a thd layout of very many
+  // microbatches needs more: the rounding of their tensors is not foreseen.
+  WS_RETURN_IF_ERROR(WaitForMemory(bucket.view.size_bytes));
+  WS_ASSIGN_OR_RETURN(bucket.slab, slabs_->Lease(bucket.view.size_bytes, Clock::now()));
+  const IdsProvider ids = [this](std::uint32_t source, std::uint32_t epoch,
+                                 std::uint64_t position) {
+    return loaders_[source]->IdsOf(epoch, position, After(job_.limits.read_deadline_seconds));
+  };
+  const PieceNamer name = [this](const Piece& piece) {
+    return StrCat("source '", source_info_[piece.source].name, "', ",
+                  source_info_[piece.source].shards[piece.shard], ", record ", piece.record);
+  };
+  WS_RETURN_IF_ERROR(Construct(job_.batch, bucket.view, ids, name, bucket.slab->memory()));
+  return bucket;
+}
+
+Status Host::WaitForMemory(std::size_t size_bytes) {
   for (;;) {
-    Result<std::shared_ptr<Slab>> slab =
-        slabs_->Lease(size_bytes, Clock::now() + std::chrono::milliseconds(100));
-    if (slab.ok() || slab.status().code() != StatusCode::kDeadlineExceeded) return slab;
+    const Status room =
+        slabs_->WaitForRoom(size_bytes, Clock::now() + std::chrono::milliseconds(100));
+    if (room.ok() || room.code() != StatusCode::kDeadlineExceeded) return room;
     MutexLock lock(mutex_);
     if (stopping_) return Status::Cancelled("the host was stopped");
     if (starved_since_ &&
         *starved_since_ <
             Clock::now() - (After(job_.limits.read_deadline_seconds) - Clock::now())) {
       return Status::ResourceExhausted(
-          StrCat("rank ", options_.rank, " waits for step ", state_.step, " and holds ",
-                 slabs_->leases(), " batches, ", slabs_->leased_bytes(),
+          StrCat("a rank waits for step ", state_.step, " and the trainer holds ", slabs_->leases(),
+                 " batches, ", slabs_->leased_bytes(),
                  " bytes, all that limits.host_memory leaves for them; drop old batches and "
                  "their tensors (list(loader) keeps all), or raise the limit"));
     }
@@ -194,14 +220,7 @@ void Host::ReleaseBefore(const PlannerState& state) {
   }
 }
 
-Result<std::shared_ptr<const Batch>> Host::Next(Clock::time_point deadline) {
-  MutexLock lock(mutex_);
-  if (ready_.empty() && !starved_since_) starved_since_ = Clock::now();
-  while (ready_.empty() && !ended_ && fault_.ok() && !stopping_) {
-    if (!changed_.WaitUntil(mutex_, deadline) && Clock::now() >= deadline) {
-      return Status::DeadlineExceeded(StrCat("no batch yet; the pipeline is ", doing_));
-    }
-  }
+std::optional<Result<std::shared_ptr<const Step>>> Host::Take() {
   if (stopping_) return Status::Cancelled("the host was stopped");
   if (!ready_.empty()) {
     Ready ready = std::move(ready_.front());
@@ -212,10 +231,32 @@ Result<std::shared_ptr<const Batch>> Host::Next(Clock::time_point deadline) {
     while (retained_.size() > 1 && retained_.begin()->first + kRetainedSteps < delivered_step_)
       retained_.erase(retained_.begin());
     changed_.NotifyAll();
-    return ready.batch;
+    return ready.step;
   }
   if (!fault_.ok()) return fault_;
-  return std::shared_ptr<const Batch>();
+  if (ended_) return std::shared_ptr<const Step>();
+  if (!starved_since_) starved_since_ = Clock::now();
+  return std::nullopt;
+}
+
+Result<std::shared_ptr<const Step>> Host::Next(Clock::time_point deadline) {
+  MutexLock lock(mutex_);
+  for (;;) {
+    if (auto taken = Take()) return *std::move(taken);
+    if (!changed_.WaitUntil(mutex_, deadline) && Clock::now() >= deadline) {
+      if (auto taken = Take()) return *std::move(taken);
+      return Status::DeadlineExceeded(StrCat("no batch yet; the pipeline is ", doing_));
+    }
+  }
+}
+
+Result<std::shared_ptr<const Step>> Host::TryNext(bool* ended) {
+  MutexLock lock(mutex_);
+  *ended = false;
+  std::optional<Result<std::shared_ptr<const Step>>> taken = Take();
+  if (!taken) return std::shared_ptr<const Step>();
+  *ended = taken->ok() && **taken == nullptr;
+  return *std::move(taken);
 }
 
 Result<std::string> Host::StateJson(std::optional<std::uint64_t> step) {
@@ -296,12 +337,8 @@ HostStatus Host::status() const {
   out.planned_steps = planned_count_;
   out.delivered_steps = delivered_count_;
   out.ready_batches = ready_.size();
+  out.left_tokens = left_tokens_;
   return out;
-}
-
-std::uint64_t Host::left_tokens() const {
-  MutexLock lock(mutex_);
-  return left_tokens_;
 }
 
 void Host::Stop() {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,8 +17,9 @@
 #include "engine/base/status.h"
 #include "engine/base/task_pool.h"
 #include "engine/base/thread_annotations.h"
-#include "engine/construct/batch.h"
 #include "engine/deliver/slab_pool.h"
+#include "engine/deliver/step.h"
+#include "engine/deliver/step_provider.h"
 #include "engine/job/spec.h"
 #include "engine/plan/planner.h"
 #include "engine/runtime/run_journal.h"
@@ -28,21 +30,14 @@
 namespace widestream {
 
 struct HostOptions {
-  std::uint32_t rank = 0;  // the data-parallel rank whose tensors are built
-  bool held_out = false;   // the stream of the held-out records, one epoch; never journalled
+  std::vector<std::uint32_t> dp_ranks;  // whose tensors are built; empty = all of mesh.dp
+  bool journal = true;    // false: another host of the same stream keeps the run folder's journal
+  bool held_out = false;  // the stream of the held-out records, one epoch; never journalled
   bool fork = false;  // a state of another stream is accepted; later journal records are dropped
   std::shared_ptr<FileSystem>
       fs;  // of the data; null: local files, restricted to the job's data_roots
   std::shared_ptr<FileSystem> run_fs;  // of the run folder; null: local files
   std::string state_json;              // "" = from the beginning
-};
-
-// One step as delivered. Immutable; owns its memory.
-struct Batch {
-  BatchView view;
-  std::shared_ptr<Slab> slab;
-  std::vector<std::uint64_t>
-      weights;  // the mixture wanted at the step's first draw, out of 2^32, one a source
 };
 
 // Where the pipeline is, for the watchdog and reports.
@@ -53,6 +48,7 @@ struct HostStatus {
   std::uint64_t delivered_steps = 0;
   std::uint64_t ready_batches = 0;
   std::uint64_t leased_batches = 0;
+  std::uint64_t left_tokens = 0;  // not delivered at the end of the stream (last_step: drop)
 };
 
 struct SourceInfo {
@@ -65,37 +61,40 @@ struct SourceInfo {
 
 // Thread-safe. The destructor stops all threads. Errors of the pipeline are returned by every later
 // Next, until a decision lets the stream be planned again.
-class Host {
+class Host final : public StepProvider {
  public:
   // Opens tokenizer and sources, checks the state against them, opens the journal, and begins to
   // work.
   static Result<std::unique_ptr<Host>> Make(JobSpec job, HostOptions options);
-  ~Host();
+  ~Host() override;
 
-  // The next batch in step order; null at the end of the stream. Waits until `deadline`:
+  // The next step in order; null at the end of the stream. Waits until `deadline`:
   // DeadlineExceeded says what the pipeline is waiting for, and nothing is lost by calling again.
-  Result<std::shared_ptr<const Batch>> Next(std::chrono::steady_clock::time_point deadline);
-  // The state after the last batch that Next returned, or before step `step` if it is retained (the
+  Result<std::shared_ptr<const Step>> Next(std::chrono::steady_clock::time_point deadline);
+  Result<std::shared_ptr<const Step>> TryNext(bool* ended) override;
+  void NotifyWhenReady(std::function<void()> wake) override;
+  // The state after the last step that Next returned, or before step `step` if it is retained (the
   // last 64 delivered steps and those in flight).
-  Result<std::string> StateJson(std::optional<std::uint64_t> step = std::nullopt);
+  Result<std::string> StateJson(std::optional<std::uint64_t> step = std::nullopt) override;
   // A decision that takes effect at the first step not yet delivered, or later if it says so; plans
   // past it are thrown away, errors of planning ahead too. Returns that step. A decision that
   // cannot be carried out is refused and changes nothing.
-  Result<std::uint64_t> Decide(Decision decision);
+  Result<std::uint64_t> Decide(Decision decision) override;
   // Makes the journal durable up to the last delivered step.
-  Status CommitJournal();
+  Status CommitJournal() override;
   HostStatus status() const;
+  std::string StatusJson() override;
+  std::string DescriptionJson() override;
   const std::vector<SourceInfo>& sources() const { return source_info_; }
   const JobSpec& job() const { return job_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   const std::vector<std::uint32_t>& append() const { return append_; }  // ids after each text
   const std::string& stream_hash() const { return stream_hash_; }
-  std::uint64_t left_tokens() const;  // not delivered at the end of the stream (last_step: drop)
-  void Stop();
+  void Stop() override;
 
  private:
   struct Ready {
-    std::shared_ptr<const Batch> batch;
+    std::shared_ptr<const Step> step;
     PlannerState after;
   };
 
@@ -118,11 +117,16 @@ class Host {
   // Plans `state_`'s step, waiting for metadata as needed.
   Result<Planner::Outcome> PlanStep(const std::vector<Decision>& decisions);
   Status Fetch(const ReadRequest& request);
-  Status Deliver(Planned planned, std::shared_ptr<Slab> slab,
-                 const std::vector<Decision>& decisions);
-  // Waits for memory. The trainer may hold its batches as long as it likes, unless it waits for
-  // another one: then, after the read deadline, ResourceExhausted says what it holds.
-  Result<std::shared_ptr<Slab>> LeaseSlab(std::size_t size_bytes);
+  Status Deliver(Planned planned, const std::vector<Decision>& decisions);
+  Result<Bucket> Build(const std::shared_ptr<const StepPlan>& plan, std::uint32_t dp_rank);
+  // Waits until `size_bytes` can be leased. The trainer may hold its batches as long as it likes,
+  // unless it waits for another one: then, after the read deadline, ResourceExhausted says what it
+  // holds.
+  Status WaitForMemory(std::size_t size_bytes);
+  // The next step if there is one, an error or the end; what a caller that waits looks at.
+  std::optional<Result<std::shared_ptr<const Step>>> Take() WS_REQUIRES(mutex_);
+  // After a change that Next or the server may wait for.
+  void Wake() WS_EXCLUDES(mutex_, wake_mutex_);
   void ReleaseBefore(const PlannerState& state);
   void SetDoing(std::string doing) WS_EXCLUDES(mutex_);
 
@@ -140,7 +144,7 @@ class Host {
   std::unique_ptr<TaskPool> pool_;
   std::unique_ptr<SlabPool> slabs_;
   std::uint64_t read_ahead_bytes_ = 0;
-  std::uint64_t step_bytes_ = 0;  // the most that one step's tensors can need
+  std::uint64_t step_bytes_ = 0;  // the most that one step's tensors can need, of all ranks
   bool new_identity_ = false;     // the journal goes on as that of another stream
 
   // Used by the driving thread only (and by Decide while that thread is stopped).
@@ -149,6 +153,9 @@ class Host {
   std::vector<std::vector<std::shared_ptr<const MetadataBatch>>> metadata_view_;
   PlannerState state_;
   std::uint64_t incarnation_ = 0;
+
+  Mutex wake_mutex_;
+  std::function<void()> wake_ WS_GUARDED_BY(wake_mutex_);
 
   mutable Mutex mutex_;
   CondVar changed_;

@@ -1,5 +1,6 @@
 // Opening a Host: tokenizer, sources, state and journal, before the first step is planned.
 #include <algorithm>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -14,10 +15,14 @@ constexpr std::uint64_t kMinReadAheadBytes = 256U << 10;
 constexpr std::uint64_t kMaxReadAheadBytes = 16U << 20;
 constexpr std::uint64_t kPageBytes = 4096;
 
-// The largest memory of one rank's tensors of a step, cu_seqlens included.
-std::uint64_t StepBytes(const JobSpec& job) {
-  const std::uint64_t bytes = ReservedBytes(job.batch, job.mesh);
-  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;  // as slabs are leased
+// The largest memory of a step's tensors for `ranks` data-parallel ranks, as slabs are leased.
+std::uint64_t StepBytes(const JobSpec& job, std::uint64_t ranks) {
+  const std::uint64_t one = ReservedBytes(job.batch, job.mesh);
+  const bool equal = job.batch.layout != BatchLayout::kThd || job.batch.fixed_shapes;
+  // In thd one rank may have nearly all tokens of a step, but not several: only their padding and
+  // rounding grow.
+  const std::uint64_t bytes = equal || ranks == 1 ? ranks * one : 2 * one;
+  return (bytes / kPageBytes + ranks) * kPageBytes;
 }
 
 }  // namespace
@@ -29,14 +34,15 @@ Result<std::unique_ptr<Host>> Host::Make(JobSpec job, HostOptions options) {
 }
 
 Status Host::Open() {
-  if (job_.mesh.cp != 1 || job_.mesh.tp != 1 || job_.mesh.pp != 1) {
-    return Status::InvalidArgument(
-        StrCat("mesh has cp ", job_.mesh.cp, ", tp ", job_.mesh.tp, ", pp ", job_.mesh.pp,
-               "; this version delivers to data-parallel ranks only, set them to 1"));
+  if (options_.dp_ranks.empty()) {
+    options_.dp_ranks.resize(job_.mesh.dp);
+    std::iota(options_.dp_ranks.begin(), options_.dp_ranks.end(), 0U);
   }
-  if (options_.rank >= job_.mesh.dp) {
-    return Status::InvalidArgument(
-        StrCat("rank ", options_.rank, " is not below mesh.dp = ", job_.mesh.dp));
+  for (const std::uint32_t rank : options_.dp_ranks) {
+    if (rank >= job_.mesh.dp) {
+      return Status::InvalidArgument(
+          StrCat("data-parallel rank ", rank, " is not below mesh.dp = ", job_.mesh.dp));
+    }
   }
   if (options_.held_out) {
     // The validation stream: the same mixture over the held-out records, once.
@@ -49,9 +55,9 @@ Status Host::Open() {
     stage.ramp = 0;
     job_.mixture.stages = {stage};
     job_.batch.last_step = LastStepPolicy::kFill;
-    job_.mesh.dp = 1;
+    job_.mesh = MeshSpec{};
     job_.held_out_stream = true;
-    options_.rank = 0;
+    options_.dp_ranks = {0};
   }
   if (!options_.run_fs) options_.run_fs = LocalFileSystem();
   if (!job_.tokenizer)
@@ -72,7 +78,7 @@ Status Host::Open() {
   stream_keys_ = StreamKeys(job_, tokenizer_->Digest());
   WS_ASSIGN_OR_RETURN(planner_, Planner::Make(job_));
 
-  step_bytes_ = StepBytes(job_);
+  step_bytes_ = StepBytes(job_, options_.dp_ranks.size());
   const std::uint64_t step_bytes = step_bytes_;
   // A block in use and one ahead, as ids and columns; see the reasoning in engine/README.md.
   std::uint64_t fixed_bytes = 0;
@@ -100,7 +106,7 @@ Status Host::Open() {
 
   WS_ASSIGN_OR_RETURN(StateDocument document, InitialDocument());
   WS_RETURN_IF_ERROR(OpenSources(&document));
-  if (!job_.run_dir.empty() && !options_.held_out) {
+  if (!job_.run_dir.empty() && !options_.held_out && options_.journal) {
     if (new_identity_ && !options_.fork) {
       // The journal goes on as that of the edited stream; what was decided for later steps still
       // holds.

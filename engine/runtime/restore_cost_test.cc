@@ -107,7 +107,7 @@ JobSpec Job(TemporaryFolder* folder) {
 std::string NextDigest(Host* host) {
   const auto batch = host->Next(std::chrono::steady_clock::now() + std::chrono::seconds(30));
   EXPECT_TRUE(batch.ok()) << batch.status().ToString();
-  return batch.ok() && *batch != nullptr ? (*batch)->view.plan->digest : "";
+  return batch.ok() && *batch != nullptr ? (*batch)->plan->digest : "";
 }
 
 TEST(Restore, R_22_ReadsABoundedNumberOfBlocksHoweverFarTheRunWas) {

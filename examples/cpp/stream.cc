@@ -36,16 +36,17 @@ int main(int argc, char** argv) {
   if (!host.ok()) return Fail(host.status());
 
   for (std::uint64_t n = 0; n < steps; ++n) {
-    auto batch = (*host)->Next(std::chrono::steady_clock::now() + std::chrono::minutes(1));
-    if (!batch.ok()) return Fail(batch.status());
-    if (*batch == nullptr) break;
-    const widestream::BatchView& view = (*batch)->view;
+    auto step = (*host)->Next(std::chrono::steady_clock::now() + std::chrono::minutes(1));
+    if (!step.ok()) return Fail(step.status());
+    if (*step == nullptr) break;
+    const widestream::Bucket& bucket = (*step)->buckets.front();  // of data-parallel rank 0
+    const widestream::BatchView& view = bucket.view;
     std::cout << "step " << view.step << " digest " << view.plan->digest << " tokens "
               << view.plan->real_tokens << "\n";
     for (const auto& microbatch : view.microbatches) {
       const auto& tokens = microbatch.tensors.front();  // int64 [rows, width]
-      const auto* ids = reinterpret_cast<const std::int64_t*>((*batch)->slab->memory().data() +
-                                                              tokens.offset_bytes);
+      const auto* ids =
+          reinterpret_cast<const std::int64_t*>(bucket.slab->memory().data() + tokens.offset_bytes);
       std::cout << "  " << tokens.shape[0] << " x " << tokens.shape[1] << ":";
       for (int i = 0; i < 8 && i < tokens.shape[0] * tokens.shape[1]; ++i)
         std::cout << " " << ids[i];

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from widestream import errors, job, loader, units, vwn
+    from widestream import errors, job, loader, testing, units, vwn
     from widestream.job import Job
     from widestream.loader import Batch, ClientPlaceTree, DataLoader, Microbatch
 
@@ -22,7 +22,7 @@ _LAZY = {
     "Job": "widestream.job",
     "Microbatch": "widestream.loader",
 }
-_LAZY_MODULES = ("errors", "job", "loader", "units", "vwn")
+_LAZY_MODULES = ("errors", "job", "loader", "testing", "units", "vwn")
 
 __all__ = [
     "Batch",
@@ -34,6 +34,7 @@ __all__ = [
     "errors",
     "job",
     "loader",
+    "testing",
     "units",
     "vwn",
 ]

@@ -113,7 +113,9 @@ def test_train_passes_its_options_and_says_when_it_was_interrupted(monkeypatch, 
 
     module(monkeypatch, "widestream.train", run=train)
     assert run(["train", str(job), "--resume", "--fork", "--set", "batch.rows=4", "--json"]) == 130
-    assert calls == [(4, {"resume": True, "fork": True, "overrides": ["batch.rows=4"], "job_file": job})]
+    assert calls == [
+        (4, {"resume": True, "fork": True, "mock_data": False, "overrides": ["batch.rows=4"], "job_file": job})
+    ]
     assert json.loads(capsys.readouterr().out)["checkpoint_step"] == 3
 
 

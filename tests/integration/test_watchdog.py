@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -24,8 +25,8 @@ class StuckHost:
         time.sleep(0.05)
         raise DeadlineExceededError("no batch yet")
 
-    def status(self) -> dict[str, object]:
-        return {"doing": "planning step 3: waiting for source 'code'", "doing_seconds": 7.0}
+    def status_json(self) -> str:
+        return json.dumps({"doing": "planning step 3: waiting for source 'code'", "doing_seconds": 7.0})
 
     def stop(self) -> None:
         pass
@@ -35,8 +36,8 @@ class StuckHost:
 def stuck(tmp_path, monkeypatch):
     def make(polls: int, stall_seconds: float) -> ws.DataLoader:
         loader = ws.DataLoader(small_job(tmp_path), tensors="numpy", stall_seconds=stall_seconds)
-        loader._host.stop()
-        monkeypatch.setattr(loader, "_host", StuckHost(polls))
+        loader._engine.stop()
+        monkeypatch.setattr(loader, "_engine", StuckHost(polls))
         return loader
 
     return make
@@ -56,7 +57,7 @@ def test_a_stall_names_the_source_and_prints_the_stacks_once(stuck, capfd):
 def test_each_stall_is_reported(stuck, capfd):
     loader = stuck(polls=20, stall_seconds=0.3)
     assert next(loader, None) is None
-    loader._host.polls = 20
+    loader._engine.polls = 20
     assert next(loader, None) is None
     assert capfd.readouterr().err.count("widestream: no batch for") == 2
 

@@ -6,7 +6,7 @@ import os
 
 import typer
 
-from widestream.cli import bench, data, generate, job, runs, train
+from widestream.cli import bench, data, generate, job, runs, serve, train
 from widestream.cli.failures import Settings, handled
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 for _command in (
     train.train,
+    serve.serve,
     job.lint,
     data.inspect,
     job.preview,

@@ -74,6 +74,12 @@ def message(error: BaseException) -> str:
     return text or type(error).__name__
 
 
+def rank_of_many() -> int | None:
+    """The rank of this process among several that torchrun started; None where it is alone."""
+    rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    return int(rank) if rank.isdecimal() and world.isdecimal() and int(world) > 1 else None
+
+
 def clean(text: str) -> str:
     """Text that may be hostile, without the control characters that would steer a terminal."""
     return "".join(c if c in "\n\t" or not (ord(c) < 32 or 127 <= ord(c) < 160) else "\ufffd" for c in text)
@@ -82,6 +88,7 @@ def clean(text: str) -> str:
 def report_failure(error: BaseException) -> int:
     """Prints an exception to stderr, as JSON with --json, and returns the exit code."""
     code = exit_code(error)
+    rank = rank_of_many()
     if code == PIPE_CLOSED:
         # Python would complain about the same pipe once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -89,11 +96,10 @@ def report_failure(error: BaseException) -> int:
     if Settings.traceback:
         traceback.print_exception(error)
     if Settings.json:
-        print(
-            json.dumps({"error": type(error).__name__, "message": message(error), "exit_code": code}), file=sys.stderr
-        )
+        report = {"error": type(error).__name__, "message": message(error), "exit_code": code}
+        print(json.dumps(report if rank is None else {**report, "rank": rank}), file=sys.stderr)
         return code
-    prefix = "" if code == INTERRUPTED else "error: "
+    prefix = ("" if rank is None else f"rank {rank}: ") + ("" if code == INTERRUPTED else "error: ")
     red, plain = ("\x1b[31m", "\x1b[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
     print(f"{red}{prefix}{plain}{clean(message(error))}", file=sys.stderr)
     return code

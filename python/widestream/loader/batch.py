@@ -90,7 +90,8 @@ class Batch:
         self._core = core_batch
         self._loader = loader
         self.step: int = core_batch.step
-        self.rank: int = core_batch.rank
+        self.rank: int = loader.rank
+        self.dp_rank: int = core_batch.dp_rank
         self.supervised_tokens: int = core_batch.supervised_tokens
         self.real_tokens: int = core_batch.real_tokens
         self.digest: str = core_batch.digest
@@ -98,6 +99,16 @@ class Batch:
     @functools.cached_property
     def microbatches(self) -> list[Microbatch]:
         return [Microbatch(arrays, self._loader.as_torch) for arrays in self._core.microbatches()]
+
+    def to(self, device: Any, *, pin_memory: bool = False) -> Batch:
+        """This batch with its tensors on ``device``, in place; ``"cpu"`` copies nothing. See :mod:`.device`.
+
+        Each call makes a stream of its own; a loader with ``device=`` keeps one.
+        """
+        from widestream.loader.device import Mover, move_batch
+
+        moved: Batch = move_batch(self, Mover(device, pin_memory=pin_memory))
+        return moved
 
     @functools.cached_property
     def pieces(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -110,27 +121,26 @@ class Batch:
 
     @functools.cached_property
     def layout(self) -> list[list[list[list[int]]]]:
-        """For every rank, microbatch and row the indices of its pieces."""
+        """For every data-parallel rank, microbatch and row the indices of its pieces."""
         layout: list[list[list[list[int]]]] = self._core.layout()
         return layout
 
     @property
     def tokens_by_source(self) -> dict[str, int]:
         """Real tokens of the whole step by source."""
-        names = self._loader.source_names
-        counts = np.bincount(self.pieces["source"], weights=self.pieces["length"], minlength=len(names))
-        return {name: int(count) for name, count in zip(names, counts, strict=True)}
+        return dict(zip(self._loader.source_names, self._core.tokens_by_source, strict=True))
 
     @property
     def wanted_by_source(self) -> dict[str, float]:
         """The mixture asked for at the step's first draw: shares by source, summing to 1."""
         return {name: w / 2**32 for name, w in zip(self._loader.source_names, self._core.weights, strict=True)}
 
-    def sources(self, rank: int | None = None) -> list[Span]:
-        """Provenance of this (or another) rank's tokens, in the order in which they stand in its microbatches."""
+    def sources(self, dp_rank: int | None = None) -> list[Span]:
+        """Provenance of this (or another) data-parallel rank's tokens, in the order in which they stand in its
+        microbatches."""
         pieces = self.pieces
         spans = []
-        for microbatch, rows in enumerate(self.layout[self.rank if rank is None else rank]):
+        for microbatch, rows in enumerate(self.layout[self.dp_rank if dp_rank is None else dp_rank]):
             for row, indices in enumerate(rows):
                 for index in indices:
                     source = int(pieces["source"][index])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import faulthandler
+import functools
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -14,22 +14,32 @@ from typing import Any
 import numpy as np
 
 from widestream.errors import DeadlineExceededError, InvalidArgumentError
+from widestream.hosting.attached import attach
+from widestream.hosting.launch import from_environment, served
 from widestream.job import Job
 from widestream.loader.batch import Batch, Microbatch, torch_installed
 from widestream.loader.engine import core
+from widestream.loader.mesh import resolve_for_world
 
 _POLL_SECONDS = 0.25
 
 
 class DataLoader:
-    """The job's stream, one :class:`Batch` a step.
+    """The job's stream, one :class:`Batch` a step, for one rank of the job's mesh.
 
-    ``rank`` and ``world`` (data-parallel) default to ``RANK`` and ``WORLD_SIZE`` of the environment, else 0 and the
-    job's ``mesh.dp``. All ranks' layouts are computed; the tensors are this rank's. Not thread-safe; the GIL is
-    released while it waits. Use it as a context manager, or call :meth:`close`.
+    Where several ranks of a node were started together (torchrun says so in the environment), they all attach to one
+    host process, which the node's first rank starts; else the engine runs on threads of this process. The batches are
+    the same. ``rank`` and ``world`` override the environment, and keep the engine in this process. ``host``: ``auto``
+    is the above, ``embedded`` never attaches, ``attach`` joins the host that ``widestream serve`` runs for the job's
+    run folder.
+
+    Not thread-safe; the GIL is released while it waits. Use it as a context manager, or call :meth:`close`.
 
     Errors: the classes of :mod:`widestream.errors`. If no batch arrives for ``stall_seconds`` the stacks of all
     threads and the place where the pipeline waits go to stderr, once a stall.
+
+    ``device`` ("cuda", "cuda:N") brings the tensors there, asynchronously and from pinned memory; ``pin_memory`` alone
+    leaves them in pinned memory. Either costs one copy out of the engine's memory; the default costs none.
     """
 
     def __init__(
@@ -42,40 +52,79 @@ class DataLoader:
         fork: bool = False,
         held_out: bool = False,
         tensors: str = "auto",
+        host: str = "auto",
         stall_seconds: float = 60.0,
+        attach_seconds: float = 60.0,
+        device: Any = "cpu",
+        pin_memory: bool = False,
     ) -> None:
         if tensors not in ("auto", "torch", "numpy"):
             raise InvalidArgumentError(f"tensors is {tensors!r}; it must be 'auto', 'torch' or 'numpy'")
-        resolved = job.resolve()
-        world = world if world is not None else _environment_int("WORLD_SIZE")
-        if world is not None:
-            resolved["mesh"]["dp"] = world
-        if rank is None:
-            rank = _environment_int("RANK") or 0
+        if host not in ("auto", "embedded", "attach"):
+            raise InvalidArgumentError(f"host is {host!r}; it must be 'auto', 'embedded' or 'attach'")
+        launch = from_environment()
+        explicit = rank is not None or world is not None
+        if launch is not None:
+            rank = launch.rank if rank is None else rank
+            world = launch.world if world is None else world
         self.job = job
-        self.rank = rank
-        self.world: int = resolved["mesh"]["dp"]
+        self.rank = 0 if rank is None else rank
+        resolved, self.world = resolve_for_world(job, world)
+        if not 0 <= self.rank < self.world:
+            raise InvalidArgumentError(f"rank {self.rank} is not in a world of {self.world}")
         self.as_torch = torch_installed() if tensors == "auto" else tensors == "torch"
         self.wait_seconds = 0.0
         self.stall_seconds = stall_seconds
         self._held_out = held_out
         self._fork = fork
-        self._job_json = json.dumps(resolved)
-        self._host: Any = None
+        self._job = resolved
+        self._attach_seconds = attach_seconds
+        self._launch = None
+        if host == "attach":
+            self._launch = launch if launch is not None and not explicit else served(self.rank, self.world)
+        elif host == "auto" and not explicit and not held_out and launch is not None and launch.local_world > 1:
+            self._launch = launch
+        self._starts_host = host == "auto"
+        # Of several engines of one stream, on several nodes, the first one keeps the journal.
+        self._journal = launch is None or explicit or launch.rank == 0
+        self._engine: Any = None
         self._closed = False
+        self._mover: Any = None
+        if pin_memory or str(device) != "cpu":
+            from widestream.loader.device import Mover
+
+            if not self.as_torch:
+                raise InvalidArgumentError(f"device={str(device)!r}, pin_memory={pin_memory} need torch tensors")
+            self._mover = Mover(device, pin_memory=pin_memory)
         self._open(state)
 
     def _open(self, state: dict[str, Any] | None) -> None:
         self._opened_with = state
-        self._delivered = False
-        if self._host is not None:
-            self._host.stop()
+        self._delivered = 0
+        self._step: int | None = None
+        if self._engine is not None:
+            self._engine.stop()
         text = json.dumps(state) if state is not None else ""
-        self._host = core().Host(
-            self._job_json, rank=self.rank, held_out=self._held_out, fork=self._fork, state_json=text
-        )
-        self._sources: list[dict[str, Any]] = self._host.sources()
-        self.source_names: list[str] = [source["name"] for source in self._sources]
+        if self._launch is not None:
+            self._engine = attach(
+                self._job,
+                self._launch,
+                state_json=text,
+                fork=self._fork,
+                start=self._starts_host,
+                attach_seconds=self._attach_seconds,
+            )
+        else:
+            self._engine = core().Host(
+                json.dumps(self._job),
+                rank=self.rank,
+                held_out=self._held_out,
+                fork=self._fork,
+                journal=self._journal,
+                state_json=text,
+            )
+        self._description: dict[str, Any] = json.loads(self._engine.description_json())
+        self.source_names: list[str] = [source["name"] for source in self.sources]
 
     # --- iteration ---------------------------------------------------------------------------
 
@@ -86,6 +135,10 @@ class DataLoader:
         batch = self._next()
         if batch is None:
             raise StopIteration
+        if self._mover is not None:
+            from widestream.loader.device import move_batch
+
+            move_batch(batch, self._mover)
         return batch
 
     def _next(self) -> Batch | None:
@@ -95,18 +148,18 @@ class DataLoader:
         reported = False
         while True:
             try:
-                batch = self._host.next(_POLL_SECONDS)
+                batch = self._engine.next(_POLL_SECONDS)
                 break
             except DeadlineExceededError:
                 # Back in Python every quarter of a second, so that Ctrl-C is noticed.
-                status = self._host.status()
+                status = self.status()
                 if not reported and time.perf_counter() - begin > self.stall_seconds:
                     reported = True
                     self._report_stall(status, time.perf_counter() - begin)
                 if status["doing"].startswith("stopped"):
-                    batch = self._host.next(0.0)  # its fault came between the two calls
+                    batch = self._engine.next(0.0)  # its fault came between the two calls
                     break
-        self._delivered = True
+        self._delivered += 1
         self.wait_seconds += time.perf_counter() - begin
         return None if batch is None else Batch(batch, self)
 
@@ -126,7 +179,7 @@ class DataLoader:
 
         ``step``: the state before that step, for frameworks that prefetch (the last 64 steps are held).
         """
-        state: dict[str, Any] = json.loads(self._host.state_json(step))
+        state: dict[str, Any] = json.loads(self._engine.state_json(step))
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -136,53 +189,59 @@ class DataLoader:
 
     def skip(self, steps: int) -> int:
         """Plans, journals and does not deliver the next ``steps`` steps. Returns the first of them."""
-        first: int = self._host.skip(steps)
+        first: int = self._engine.skip(steps)
         return first
 
     def edit_mixture(self, mixture: dict[str, Any], at_step: int = 0) -> int:
         """Replaces the mixture from ``at_step`` on (default: the first step not yet delivered). Returns that step."""
-        step: int = self._host.edit_mixture(json.dumps(mixture), at_step)
+        step: int = self._engine.edit_mixture(json.dumps(mixture), at_step)
         return step
 
     def commit(self) -> None:
         """Makes the journal durable; call before a checkpoint is written."""
-        self._host.commit_journal()
+        self._engine.commit_journal()
 
     # --- looking -----------------------------------------------------------------------------
 
     def shard_path(self, source: int, shard: int) -> str:
-        path: str = self._sources[source]["shards"][shard]
+        path: str = self.sources[source]["shards"][shard]
         return path
 
     @property
     def sources(self) -> list[dict[str, Any]]:
         """name, format, manifest hash, shards and records (where metadata tells) of every source."""
-        return self._sources
+        sources: list[dict[str, Any]] = self._description["sources"]
+        return sources
 
     @property
     def vocabulary_size(self) -> int:
-        size: int = self._host.vocabulary_size
+        size: int = self._description["vocabulary_size"]
         return size
 
     @property
     def stream_hash(self) -> str:
-        value: str = self._host.stream_hash
+        value: str = self._description["stream_hash"]
         return value
 
     @property
     def left_tokens(self) -> int:
         """Tokens drawn or carried but not delivered when the stream ended (``last_step: drop``)."""
-        value: int = self._host.left_tokens
+        value: int = self.status()["left_tokens"]
         return value
 
     def status(self) -> dict[str, Any]:
         """What the pipeline is doing, and its counters."""
-        status: dict[str, Any] = self._host.status()
+        status: dict[str, Any] = json.loads(self._engine.status_json())
         return status
+
+    @functools.cached_property
+    def _tokenizer(self) -> Any:
+        assert self.job.tokenizer is not None  # the engine refuses text without one
+        return core().Tokenizer.from_file(self.job.tokenizer.file, pattern=self.job.tokenizer.pattern or "")
 
     def decode(self, ids: Any) -> bytes:
         """The bytes of a 1-D int64 array of token ids."""
-        text: bytes = self._host.decode(np.ascontiguousarray(ids, dtype=np.int64))
+        text: bytes = self._tokenizer.decode(np.ascontiguousarray(ids, dtype=np.uint32))
         return text
 
     def validation_batches(self) -> list[Microbatch]:
@@ -196,7 +255,7 @@ class DataLoader:
         out: list[Microbatch] = []
         seen = 0
         with DataLoader(self.job, rank=0, world=1, held_out=True, tensors="numpy") as held_out:
-            appended = np.array(held_out._host.append, dtype=np.int64)
+            appended = np.array(held_out._description["append"], dtype=np.int64)
             for batch in held_out:
                 for arrays in batch._core.microbatches():
                     microbatch = Microbatch(arrays, self.as_torch).copy()
@@ -208,13 +267,22 @@ class DataLoader:
                     break
         return out
 
+    @property
+    def host_pid(self) -> int | None:
+        """The process of the node's host; None where the engine is in this process."""
+        return None if self._launch is None else int(self._engine.host_pid)
+
+    def counters(self) -> dict[str, int]:
+        """Of an attached rank: batches, mappings, system calls, and tensor bytes copied (none). Empty if embedded."""
+        return {} if self._launch is None else dict(self._engine.counters())
+
     # --- end ---------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Stops all threads. Batches that are held stay valid."""
         if not self._closed:
             self._closed = True
-            self._host.stop()
+            self._engine.stop()
 
     def __enter__(self) -> DataLoader:
         return self
@@ -223,16 +291,3 @@ class DataLoader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _environment_int(name: str) -> int | None:
-    value = os.environ.get(name)
-    if value is None:
-        return None
-    try:
-        return int(value)
-    except ValueError:
-        raise InvalidArgumentError(f"the environment variable {name} is {value!r}, not a whole number") from None
-
-
-__all__ = ["Batch", "DataLoader", "Microbatch"]

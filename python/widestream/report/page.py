@@ -96,7 +96,11 @@ def _head(data: RunData, title: str) -> str:
         tiles.append(_tile(plain(speed), "tokens a second"))
     wait = data.summary_number("data_wait_share")
     if wait is not None:
-        tiles.append(_tile(percent(wait), "of the time waiting for data", "good" if wait < 0.01 else ""))
+        ranks = data.summary_number("ranks") or 1
+        of = "of the time waiting for data" + (f", the slowest of {ranks:.0f} ranks at each step" if ranks > 1 else "")
+        tiles.append(_tile(percent(wait), of, "good" if wait < 0.01 else ""))
+    if data.summary.get("mock_data"):
+        data.notes.insert(0, "The run was a measurement on mock data: every step was the job's first batch.")
     notes = ""
     if data.notes:
         items = "".join(f"<li>{escape(note)}</li>" for note in data.notes)

@@ -142,12 +142,26 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def load_latest(folder: Path, report: Callable[[str], None]) -> Checkpoint | None:
-    """The newest whole checkpoint below `folder`, or None; damaged ones are skipped, each with a message."""
-    for _, path in reversed(list_checkpoints(folder)):
+    """The newest whole checkpoint below `folder`; None where there is none at all.
+
+    Damaged ones are skipped, each with a message.
+
+    Raises:
+        CheckpointError: there are checkpoints, but none is whole: nothing starts from zero unasked.
+    """
+    found = list_checkpoints(folder)
+    problem = ""
+    for _, path in reversed(found):
         try:
             return load_checkpoint(path)
         except CheckpointError as error:
+            problem = str(error)
             report(f"skipping a checkpoint: {error}")
+    if found:
+        raise CheckpointError(
+            f"none of the {len(found)} checkpoint(s) in {folder} is whole; bring one back, or remove them all to start "
+            f"from the beginning (the oldest: {problem})"
+        )
     return None
 
 

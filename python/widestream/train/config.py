@@ -119,6 +119,8 @@ class TrainingConfig(StrictModel):
         seed: of the initial weights. Default: the job's seed.
         device: "auto" (CUDA where there is one), "cpu", "cuda" or "cuda:N".
         log_every: steps between printed lines where the output is no terminal.
+        parallel: on several ranks, "ddp" keeps a whole model on each; "fsdp2" shards parameters, gradients and
+            optimizer state over them.
     """
 
     steps: int = Field(ge=1)
@@ -130,6 +132,7 @@ class TrainingConfig(StrictModel):
     seed: int | None = Field(None, ge=0, lt=2**63)
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     log_every: int = Field(10, ge=1)
+    parallel: Literal["ddp", "fsdp2"] = "ddp"
 
     @model_validator(mode="after")
     def _threads_in_range(self) -> TrainingConfig:

@@ -106,6 +106,19 @@ def _mixture(shares: Mapping[str, tuple[float, float]]) -> str:
     return ", ".join(parts) + (f" and {rest} more" if rest else "") + " %"
 
 
+class SilentDisplay:
+    """Shows nothing: ranks other than 0."""
+
+    def show(self, progress: Progress) -> None:
+        """Nothing."""
+
+    def say(self, message: str) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
 class PlainDisplay:
     """Lines for logs and pipes: every `log_every` steps, and whenever a validation is new."""
 

@@ -23,6 +23,16 @@ class StopRequest:
         self.signal_name: str | None = None
         self._answered = False
 
+    @property
+    def number(self) -> int:
+        """The signal's number; 0 where none came."""
+        return signal.Signals[self.signal_name].value if self.signal_name else 0
+
+    def join(self, number: int) -> None:
+        """Another rank's request, if `number` is not 0: this one stops with it."""
+        if number and not self:
+            self.signal_name = signal.Signals(number).name
+
     def __bool__(self) -> bool:
         return self.signal_name is not None
 

@@ -37,6 +37,16 @@ class MetricsLog:
             self._file.close()
 
 
+class NoLog:
+    """The log of a rank that writes none."""
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Forgets it."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The whole records of a log, oldest first; empty where there is no log."""
     if not path.exists():

@@ -17,24 +17,25 @@ from widestream.errors import InvalidArgumentError
 from widestream.train.checkpoint import (
     Checkpoint,
     CheckpointError,
-    check_tensors,
     list_checkpoints,
     load_latest,
     save_checkpoint,
 )
 from widestream.train.config import OptimizerConfig, TrainingConfig, TrainModelConfig
-from widestream.train.display import Display, MixtureTally, Progress, make_display
+from widestream.train.display import Display, MixtureTally, Progress, SilentDisplay, make_display
 from widestream.train.interrupt import Interrupted, StopRequest, stop_on_signals
-from widestream.train.loss import Targets, loss_sums, step_loss
-from widestream.train.metrics import MetricsLog
+from widestream.train.loss import Targets, step_loss
+from widestream.train.metrics import MetricsLog, NoLog
+from widestream.train.parallel import ParallelModel
 from widestream.train.protocol import Batch, Loader
+from widestream.train.ranks import PeerFailedError, Ranks, device_of
 from widestream.train.schedule import learning_rate
-from widestream.train.validation import Unigram, Validation, Validator
+from widestream.train.state import check_state, gather_state, random_state, restore_state
+from widestream.train.validation import Unigram, Validation, Validator, share_microbatches
 from widestream.vwn.model import VWNTransformer
 from widestream.vwn.parameter_groups import param_groups
 
 _RATE_HALF_LIFE_STEPS = 8
-_OPTIMIZER_SLOTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 class DivergedError(InvalidArgumentError, FloatingPointError):
@@ -59,10 +60,11 @@ class TrainResult:
 
 
 class Trainer:
-    """One training run in one process. Not thread-safe; `fit` is called once, from the main thread.
+    """One training run on one rank of any number. Not thread-safe; `fit` is called once, from the main thread.
 
-    The run folder gets `checkpoints/`, `metrics.jsonl` and, at the end, `summary.json`. A resumed run goes on
-    from the newest whole checkpoint with the same weights, bit for bit, on the same machine and thread count.
+    All ranks make a trainer and call `fit`; only rank 0 touches the run folder. It gets `checkpoints/`,
+    `metrics.jsonl` and, at the end, `summary.json`. A resumed run goes on from the newest whole checkpoint, on
+    any number of ranks: with the same weights, bit for bit, on the same machine, thread count and ranks.
     """
 
     def __init__(
@@ -79,6 +81,8 @@ class Trainer:
         resume_command: str = "widestream train JOB --resume",
         display: Display | None = None,
         extra_meta: Mapping[str, Any] | None = None,
+        ranks: Ranks | None = None,
+        mock_data: bool = False,
     ) -> None:
         """Builds the model, or restores it and moves the loader.
 
@@ -90,29 +94,34 @@ class Trainer:
             seed: of the initial weights, unless `training.seed` is set.
             resume: go on from the newest checkpoint of the run folder.
             resume_command: what a message tells the user to type.
-            display: default: by the kind of standard output.
+            display: default: by the kind of standard output; silent on ranks other than 0.
             extra_meta: JSON values kept in every checkpoint's meta.json under "job" (tokenizer, name).
+            ranks: all ranks, joined. Default: a world of one.
+            mock_data: the loader's batches are no data; the log, the summary and checkpoints say so.
 
         Raises:
             FileExistsError: the run folder has checkpoints and `resume` is false.
             CheckpointError: the checkpoint belongs to another model.
         """
+        self._ranks = ranks or Ranks()
+        self._mark = {"mock_data": True} if mock_data else {}
         self._checkpoints = run_dir / "checkpoints"
-        if not resume and (found := list_checkpoints(self._checkpoints)):
+        if self._ranks.main and not resume and (found := list_checkpoints(self._checkpoints)):
             raise FileExistsError(
                 f"the run folder {run_dir} already has {found[-1][1].name}; go on with `{resume_command}`, "
                 "or set another run_dir"
             )
         self._run_dir, self._loader, self._resume_command = run_dir, loader, resume_command
         self._optimizer_config, self._training = optimizer, training
-        self._display = display or make_display(log_every=training.log_every)
+        self._display = display or (make_display(log_every=training.log_every) if self._ranks.main else SilentDisplay())
         if training.threads != "auto":
             torch.set_num_threads(training.threads)
-        self._device = _device(training.device)
+        self._device = device_of(training.device, self._ranks)
         torch.manual_seed(seed if training.seed is None else training.seed)
         self._config = model.vwn_config(vocabulary_size)
         self.model = VWNTransformer(self._config).to(self._device)
-        self._parameters = dict(self.model.named_parameters())
+        self._parallel = ParallelModel(self.model, self._ranks, self._device, training.parallel)
+        self._parameters = self._parallel.parameters
         self._optimizer = torch.optim.AdamW(
             param_groups(self.model, optimizer.weight_decay),
             lr=optimizer.learning_rate,
@@ -124,7 +133,7 @@ class Trainer:
             "model": self._config.to_dict(),
             "optimizer": optimizer.model_dump(),
             "training": training.model_dump(),
-            "job": dict(extra_meta or {}),
+            "job": {**(extra_meta or {}), **self._mark},
         }
         self._unigram = Unigram(vocabulary_size)
         self._mixture = MixtureTally()
@@ -135,10 +144,13 @@ class Trainer:
         self._rate: tuple[float, float] = (0.0, 0.0)
         self._last_loss = float("nan")
         self._validation: Validation | None = None
+        self._validator: Validator | None = None
         self._validated_step = 0
         self._checkpoint_step: int | None = None
         self._complete = False
         self._stop = StopRequest()
+        self._stopping = False
+        self._peer_gone = False
         if resume:
             self._resume()
 
@@ -150,15 +162,23 @@ class Trainer:
             InvalidArgumentError: the stream ended before the last step.
             Whatever the loader raises.
         """
-        log = MetricsLog(self._run_dir / "metrics.jsonl", keep_steps=self._done)
+        path = self._run_dir / "metrics.jsonl"
+        log = MetricsLog(path, keep_steps=self._done) if self._ranks.main else NoLog()
         try:
             with stop_on_signals(self._stop):
                 try:
                     self._train(log)
-                    if self._stop and self._checkpoint_step != self._done > 0:
+                    if self._stopping and self._checkpoint_step != self._done > 0:
                         self._save()
                 except Interrupted:
-                    pass  # what is on disk is whole; _report_stop says where it stands
+                    self._ranks.leave_in_disorder()  # what is on disk is whole; _report_stop says where it stands
+                except Exception as error:
+                    # A rank that a signal ended tears the collectives of the others, who have the signal too.
+                    failure = error if isinstance(error, PeerFailedError) else self._ranks.failure(error)
+                    if not self._stop or failure is None or failure.rank is not None:
+                        raise
+                    self._peer_gone = True
+                    self._ranks.leave_in_disorder()
                 self._stop.answered()
                 self._display.close()
                 log.close()
@@ -169,31 +189,23 @@ class Trainer:
             self._display.close()
             log.close()
         summary = self._summary()
-        write_summary(self._run_dir, summary)
+        if self._ranks.main:
+            write_summary(self._run_dir, summary)
         return TrainResult(self._done, False, self._checkpoint_step, summary)
 
     # ---- one step -----------------------------------------------------------------------------------------
 
-    def _train(self, log: MetricsLog) -> None:
-        validator: Validator | None = None
+    def _train(self, log: MetricsLog | NoLog) -> None:
         batches: Iterator[Batch] | None = None
-        while self._done < self._training.steps and not self._stop:
+        # Ranks agree at the end of every step; one alone may look at any time.
+        while self._done < self._training.steps and not self._stopping and (self._ranks.parallel or not self._stop):
             began = time.perf_counter()
             if batches is None:
                 batches = iter(self._loader)
             batch = next(batches, None)
             waited = time.perf_counter() - began
-            if batch is None:
-                raise InvalidArgumentError(
-                    f"the stream ended after {self._done} of {self._training.steps} steps; lower "
-                    "training.steps, or let the sources repeat"
-                )
-            if batch.step != self._done:
-                raise RuntimeError(
-                    f"the loader gave step {batch.step} where step {self._done} was expected: its position "
-                    "does not belong to this checkpoint"
-                )
-            record = self._step(batch)
+            record, waited = self._step(batch, waited)
+            assert batch is not None
             seconds = time.perf_counter() - began
             self._count(batch, seconds, waited)
             record |= {
@@ -201,50 +213,70 @@ class Trainer:
                 "wait_seconds": waited,
                 "tokens_by_source": dict(batch.tokens_by_source),
                 "wanted_by_source": dict(batch.wanted_by_source),
-                "slots": sum(mb.tokens.numel() for mb in batch.microbatches),
+                **self._mark,
             }
             if self._due(self._training.validate_every):
-                validator = validator or Validator(self._loader.validation_batches(), self._config.mtp_depth)
-                record |= self._validate(validator)
+                record |= self._validate()
             log.append(record)
             self._display.show(self._progress(record))
             if self._due(self._training.checkpoint_every):
                 self._save()
-        if self._done == self._training.steps and not self._stop:
+        if not self._agree_to_stop() and self._done == self._training.steps:
             # A stop may have cut the last step short of its validation or checkpoint.
             if self._validated_step != self._done:
-                depth = self._config.mtp_depth
-                self._validate(validator or Validator(self._loader.validation_batches(), depth))
+                self._validate()
             if self._checkpoint_step != self._done:
                 self._save()
-            self._complete = not self._stop
+            self._complete = not self._stopping
 
-    def _step(self, batch: Batch) -> dict[str, Any]:
-        """Forward, backward and update; returns the step's record for the log."""
-        targets = [Targets.of(mb, self._config.mtp_depth) for mb in batch.microbatches]
-        counts = tuple(sum(column) for column in zip(*(t.counts for t in targets), strict=True))
-        if not counts or counts[0] != batch.supervised_tokens:
+    def _agree_to_stop(self) -> bool:
+        """Whether a signal has reached any rank by now. A collective: ranks stop at the same place."""
+        return self._heed(max(row[0] for row in self._ranks.gather([self._stop.number])))
+
+    def _heed(self, number: float) -> bool:
+        """Takes the signal that some rank got, if any, as this rank's own."""
+        self._stop.join(int(number))
+        self._stopping = number > 0
+        return self._stopping
+
+    def _step(self, batch: Batch | None, waited: float) -> tuple[dict[str, Any], float]:
+        """Forward, backward and update; returns the step's record for the log and the longest wait of any rank."""
+        microbatches = batch.microbatches if batch is not None else []
+        targets = [Targets.of(mb, self._config.mtp_depth) for mb in microbatches]
+        supervised = batch.supervised_tokens if batch is not None else 0
+        counts, slots = self._agree_on_step(batch, targets)
+        if counts[0] != supervised or not microbatches:
             raise RuntimeError(
-                f"step {batch.step}: the loss masks hold {counts[0] if counts else 0} supervised tokens, the "
-                f"loader counts {batch.supervised_tokens}"
+                f"step {self._done}: the loss masks hold {counts[0]} supervised tokens, the loader counts {supervised}"
             )
         totals = torch.zeros(len(counts), dtype=torch.float64)
         weight = self._config.mtp_loss_weight
         matmul = torch.bfloat16 if self._training.precision == "bf16" else None
         self._optimizer.zero_grad(set_to_none=True)
-        for mb, target in zip(batch.microbatches, targets, strict=True):
-            if not target.counts[0]:
+        for number, (mb, target) in enumerate(zip(microbatches, targets, strict=True), start=1):
+            # Padding alone adds nothing. But other ranks wait for this one's gradients, and a step that has no target at
+            # all is an update with zero gradients on any number of ranks.
+            if not target.counts[0] and counts[0] and not self._ranks.parallel:
                 continue
-            with self._autocast():
-                output = self.model(mb.tokens.to(self._device), mb.position_ids.to(self._device), mb.cu_seqlens)
-                sums = loss_sums(self.model, output, target.to(self._device), matmul_dtype=matmul)
-            step_loss(sums, counts, weight).backward()
+            with self._parallel.accumulating(last=number == len(microbatches)):
+                with self._autocast():
+                    sums = self._parallel.losses(
+                        mb.tokens.to(self._device),
+                        mb.position_ids.to(self._device),
+                        mb.cu_seqlens,
+                        target.to(self._device),
+                        matmul,
+                    )
+                step_loss(sums, counts, weight).backward()
             totals += torch.stack([total.detach() for total in sums]).double().cpu()
-        losses = [float(total) / max(count, 1) for total, count in zip(totals, counts, strict=True)]
-        gradient_norm = self._clip()
+        rows = self._ranks.gather([self._stop.number, waited, *totals.tolist()])
+        self._heed(max(row[0] for row in rows))
+        _, _, *totals_by_depth = (sum(column) for column in zip(*rows, strict=True))
+        losses = [total / max(count, 1) for total, count in zip(totals_by_depth, counts, strict=True)]
+        gradient_norm = self._parallel.clip(self._optimizer_config.gradient_clip or float("inf"))
         if not all(map(_finite, (*losses, gradient_norm))):
             raise DivergedError(
-                f"step {batch.step}: loss {losses[0]}, gradient norm {gradient_norm}. The weights are those "
+                f"step {self._done}: loss {losses[0]}, gradient norm {gradient_norm}. The weights are those "
                 f"of step {self._done}; lower optimizer.learning_rate or raise warmup_steps, then "
                 f"`{self._resume_command}`"
             )
@@ -256,19 +288,42 @@ class Trainer:
             self._unigram.add(target.labels[0])
         self._done += 1
         self._last_loss = losses[0]
-        return {
+        record = {
             "step": self._done,
             "loss": losses[0],
             "mtp_losses": losses[1:],
             "learning_rate": rate,
             "gradient_norm": gradient_norm,
             "supervised_tokens": counts[0],
+            "slots": slots,
         }
+        return record, max(row[1] for row in rows)
 
-    def _clip(self) -> float:
-        parameters = [p for p in self._parameters.values() if p.grad is not None]
-        limit = self._optimizer_config.gradient_clip or float("inf")
-        return float(torch.nn.utils.clip_grad_norm_(parameters, limit))
+    def _agree_on_step(self, batch: Batch | None, targets: list[Targets]) -> tuple[tuple[int, ...], int]:
+        """Supervised tokens by depth and slots, over all ranks; all ranks must be at the same step."""
+        step = batch.step if batch is not None else -1
+        slots = sum(mb.tokens.numel() for mb in batch.microbatches) if batch is not None else 0
+        depths = self._config.mtp_depth + 1
+        counts = [sum(target.counts[depth] for target in targets) for depth in range(depths)]
+        rows = self._ranks.gather([step, len(targets), slots, *counts])
+        steps = [int(row[0]) for row in rows]
+        if steps == [-1] * len(steps):
+            raise InvalidArgumentError(
+                f"the stream ended after {self._done} of {self._training.steps} steps; lower "
+                "training.steps, or let the sources repeat"
+            )
+        if steps != [self._done] * len(steps):
+            found = steps[0] if len(steps) == 1 else f"{steps} (by rank; -1 is the end of the stream)"
+            raise RuntimeError(
+                f"the loader gave step {found} where step {self._done} was expected: its position "
+                "does not belong to this checkpoint"
+            )
+        if len(microbatches := {int(row[1]) for row in rows}) > 1:
+            raise RuntimeError(
+                f"step {self._done}: ranks have {sorted(microbatches)} microbatches; all need the same number"
+            )
+        totals = [int(sum(column)) for column in zip(*rows, strict=True)]
+        return tuple(totals[3:]), totals[2]
 
     def _autocast(self) -> contextlib.AbstractContextManager[None]:
         enabled = self._training.precision == "bf16"
@@ -288,19 +343,25 @@ class Trainer:
         fade = 0.5 ** (1 / _RATE_HALF_LIFE_STEPS)
         self._rate = (self._rate[0] * fade + tokens, self._rate[1] * fade + seconds)
 
-    def _validate(self, validator: Validator) -> dict[str, Any]:
-        if not validator.tokens:
+    def _validate(self) -> dict[str, Any]:
+        if self._validator is None:
+            held_out = self._loader.validation_batches() if self._ranks.main else ()
+            self._validator = Validator(share_microbatches(self._ranks, held_out), self._config.mtp_depth, self._ranks)
+        if not self._validator.tokens:
             self._validated_step = self._done
             if self._done == self._training.steps:
                 self._display.say("no validation: the loader holds out no documents")
             return {}
-        result = validator.run(
+        self._unigram.settle(self._ranks)
+        result = self._validator.run(
             self.model,
+            self._parallel.evaluation_losses,
             self._unigram,
             device=self._device,
             autocast=self._autocast,
-            stop=lambda: bool(self._stop),
+            stop=self._agree_to_stop,
         )
+        self._parallel.end_evaluation()
         if result is None:
             return {}
         self._validation, self._validated_step = result, self._done
@@ -334,14 +395,20 @@ class Trainer:
             "tokens_per_second": self._tokens / max(self._train_seconds, 1e-9),
             "data_wait_share": self._wait_seconds / max(self._train_seconds, 1e-9),
             "steps": self._done,
+            "ranks": self._ranks.world,
             "tokens_by_source": dict(sorted(self._mixture.realised.items())),
             "mixture_error": self._mixture.error(),
             "report": None,
+            **self._mark,
         }
 
     def _report_stop(self) -> None:
         where = f"stopped by {self._stop.signal_name} after step {self._done} of {self._training.steps}"
-        if self._checkpoint_step is None:
+        if self._peer_gone:
+            where += " (another rank had ended before; see its message, or the launcher's)"
+        if self._mark:
+            self._display.say(f"{where}; a measurement on mock data does not go on")
+        elif self._checkpoint_step is None:
             self._display.say(f"{where}; no checkpoint yet: `{self._resume_command}` starts from the beginning")
         else:
             self._display.say(f"{where}; go on from step {self._checkpoint_step} with: {self._resume_command}")
@@ -349,13 +416,14 @@ class Trainer:
     # ---- state --------------------------------------------------------------------------------------------
 
     def _save(self) -> None:
-        self._loader.commit()
-        optimizer: dict[str, Tensor] = {"rng/torch": torch.get_rng_state()}
-        if self._device.type == "cuda":
-            optimizer["rng/cuda"] = torch.cuda.get_rng_state(self._device)
-        for name, parameter in self._parameters.items():
-            for slot, value in self._optimizer.state[parameter].items():
-                optimizer[f"{name}/{slot}"] = value.detach().cpu()
+        self._unigram.settle(self._ranks)
+        model, optimizer = gather_state(self._parallel, self._optimizer)
+        if self._ranks.main:
+            self._loader.commit()
+            self._write(model, optimizer)
+        self._checkpoint_step = self._done
+
+    def _write(self, model: dict[str, Tensor], optimizer: dict[str, Tensor]) -> None:
         figures = {
             "tokens": self._tokens,
             "train_seconds": self._train_seconds,
@@ -370,42 +438,42 @@ class Trainer:
             self._checkpoints,
             Checkpoint(
                 step=self._done,
-                model={name: p.detach().cpu() for name, p in self._parameters.items()},
-                optimizer=optimizer,
+                model=model,
+                optimizer={**optimizer, **random_state(self._device)},
                 train={"unigram_counts": self._unigram.counts},
                 loader=self._loader.state_dict(),
                 meta={**self._meta, "figures": figures},
             ),
             keep=self._training.keep_checkpoints,
         )
-        self._checkpoint_step = self._done
 
     def _resume(self) -> None:
-        checkpoint = load_latest(self._checkpoints, self._display.say)
-        if checkpoint is None:
+        """Rank 0 reads the checkpoint, the others get it from there: they need not see its disk."""
+        checkpoint = load_latest(self._checkpoints, self._display.say) if self._ranks.main else None
+        if checkpoint is not None:
+            check_state(checkpoint, self._meta, self._parallel, self._unigram.counts)
+            if checkpoint.step > self._training.steps:
+                raise CheckpointError(
+                    f"the checkpoint is at step {checkpoint.step}, training.steps is {self._training.steps}"
+                )
+            for section in ("optimizer", "training"):
+                if checkpoint.meta.get(section) != self._meta[section]:
+                    self._display.say(f"note: {section}: differs from the run so far; the new values hold from here on")
+        state = checkpoint and {
+            "step": checkpoint.step,
+            "figures": checkpoint.meta["figures"],
+            "loader": checkpoint.loader,
+        }
+        state = self._ranks.share_json(state)
+        if state is None:
             self._display.say(f"no checkpoint in {self._checkpoints}: starting from the beginning")
             return
-        if checkpoint.meta.get("model") != self._meta["model"]:
-            raise CheckpointError(
-                f"the checkpoint of step {checkpoint.step} is of another model: "
-                f"{_differences(checkpoint, self._meta)}. Restore the model: section, or set another run_dir"
-            )
-        if checkpoint.step > self._training.steps:
-            raise CheckpointError(
-                f"the checkpoint is at step {checkpoint.step}, training.steps is {self._training.steps}"
-            )
-        for section in ("optimizer", "training"):
-            if checkpoint.meta.get(section) != self._meta[section]:
-                self._display.say(f"note: {section}: differs from the run so far; the new values hold from here on")
-        check_tensors(checkpoint.model, self._parameters, "model")
-        with torch.no_grad():
-            for name, parameter in self._parameters.items():
-                parameter.copy_(checkpoint.model[name])
-        self._restore_optimizer(checkpoint.optimizer)
-        check_tensors(checkpoint.train, {"unigram_counts": self._unigram.counts}, "token count")
-        self._unigram.counts = checkpoint.train["unigram_counts"]
-        figures = checkpoint.meta["figures"]
-        self._done = self._checkpoint_step = checkpoint.step
+        restore_state(checkpoint, self._parallel, self._optimizer, self._device)
+        if checkpoint is not None:
+            self._unigram.counts = checkpoint.train["unigram_counts"]
+        self._ranks.share(self._unigram.counts)
+        figures = state["figures"]
+        self._done = self._checkpoint_step = state["step"]
         self._tokens, self._last_loss = figures["tokens"], figures["last_loss"]
         self._train_seconds, self._wait_seconds = figures["train_seconds"], figures["wait_seconds"]
         self._mixture.realised, self._mixture.wanted = figures["realised"], figures["wanted"]
@@ -413,23 +481,8 @@ class Trainer:
         if figures["validation"]:
             values = figures["validation"]
             self._validation = Validation(**{**values, "mtp_losses": tuple(values["mtp_losses"])})
-        self._loader.load_state_dict(checkpoint.loader)
-        self._display.say(f"resumed from step {checkpoint.step}")
-
-    def _restore_optimizer(self, saved: dict[str, Tensor]) -> None:
-        expected: dict[str, Tensor] = {}
-        for name, parameter in self._parameters.items():
-            expected[f"{name}/step"] = torch.zeros(())
-            expected[f"{name}/exp_avg"] = expected[f"{name}/exp_avg_sq"] = parameter
-        rng = {key: value for key, value in saved.items() if key.startswith("rng/")}
-        check_tensors({k: v for k, v in saved.items() if k not in rng}, expected, "optimizer")
-        for name, parameter in self._parameters.items():
-            self._optimizer.state[parameter] = {
-                slot: saved[f"{name}/{slot}"].to(self._device) for slot in _OPTIMIZER_SLOTS
-            }
-        torch.set_rng_state(rng["rng/torch"])
-        if "rng/cuda" in rng and self._device.type == "cuda":
-            torch.cuda.set_rng_state(rng["rng/cuda"], self._device)
+        self._loader.load_state_dict(state["loader"])
+        self._display.say(f"resumed from step {state['step']}")
 
 
 def write_summary(run_dir: Path, summary: Mapping[str, Any]) -> Path:
@@ -443,17 +496,3 @@ def write_summary(run_dir: Path, summary: Mapping[str, Any]) -> Path:
 
 def _finite(value: float) -> bool:
     return value - value == 0.0
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError(f"training.device is {name}, but torch sees no CUDA device here; use auto or cpu")
-    return torch.device(name)
-
-
-def _differences(checkpoint: Checkpoint, meta: Mapping[str, Any]) -> str:
-    old, new = checkpoint.meta.get("model") or {}, meta["model"]
-    names = [name for name in new if old.get(name) != new[name]]
-    return ", ".join(f"{name} was {old.get(name)!r}, is {new[name]!r}" for name in names)
