@@ -48,7 +48,11 @@ batch += column("d", 1.5, 2.5) + column("Q", 100, 20) + column("Q", 1 << 31, 1 <
 batch += struct.pack("<IQI", 0, 1216, 1) + struct.pack("<qQBqqB", 64, 120, 2, 2, 64, 3) + tensors
 decide = struct.pack("<QBQ", 0, 0, 12) + text(b'{"stages": []}') + struct.pack("<QIIQ", 0, 0, 0, 0) + text(b"")
 write("frames", FRAMES, frame(2, 1, hello) + frame(4, 2, bytes(8)) + frame(7, 3, bytes(8)) + frame(17, 4, b""))
-write("frames_of_two_versions", FRAMES, frame(1, 0, error, version=9) + frame(5, 2, batch, 1) + frame(5, 2, b"", version=9))
+write(
+    "frames_of_two_versions",
+    FRAMES,
+    frame(1, 0, error, version=9) + frame(5, 2, batch, 1) + frame(5, 2, b"", version=9),
+)
 write("batch", BATCH, batch)
 write("hello", HELLO, hello)
 write("hello_again", HELLO, again)
