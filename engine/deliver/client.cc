@@ -25,7 +25,8 @@ class SocketClient final : public Client {
  public:
   SocketClient(ClientOptions options, std::shared_ptr<ClientCore> core)
       : options_(std::move(options)), core_(std::move(core)) {
-    if (options_.begin_step.value_or(0) > 0) last_ = *options_.begin_step - 1;
+    const std::uint64_t begin = options_.begin_step.value_or(0);
+    if (begin > 0) last_ = begin - 1;
     next_state_ = options_.begin_step;
   }
   ~SocketClient() override { Close(); }
@@ -177,11 +178,13 @@ class SocketClient final : public Client {
       core_->FlushLater();
     }
     Result<std::optional<ClientCore::Answer>> awaited = core_->Await(request_, deadline);
-    if (awaited.ok() && !awaited->has_value()) return Explain();
-    if (!awaited.ok()) core_->Forget(request_);
-    request_ = 0;
-    if (!awaited.ok()) return awaited.status();
+    if (!awaited.ok()) {
+      core_->Forget(std::exchange(request_, 0));
+      return awaited.status();
+    }
     std::optional<ClientCore::Answer>& answer = *awaited;
+    if (!answer) return Explain();
+    request_ = 0;
     if (answer->frame.type == MessageType::kEnd) return std::shared_ptr<const ClientBatch>();
     WS_RETURN_IF_ERROR(Expect(*answer, MessageType::kBatch));
     WS_ASSIGN_OR_RETURN(delivery::BatchMessage message, delivery::DecodeBatch(answer->frame.body));

@@ -74,10 +74,14 @@ Result<ClientCore::Answer> ClientCore::Call(MessageType type, std::string_view b
 }
 
 Result<ClientCore::Answer> ClientCore::AwaitOnce(std::uint32_t request, Deadline deadline) {
-  Result<std::optional<Answer>> answer = Await(request, deadline);
-  if (answer.ok() && answer->has_value()) return std::move(**answer);
+  Result<std::optional<Answer>> awaited = Await(request, deadline);
+  if (!awaited.ok()) {
+    Forget(request);
+    return awaited.status();
+  }
+  std::optional<Answer>& answer = *awaited;
+  if (answer) return std::move(*answer);
   Forget(request);
-  if (!answer.ok()) return answer.status();
   MutexLock lock(mutex_);
   return Status::DeadlineExceeded(StrCat("the host process ", host_pid_,
                                          " has not answered in time",
@@ -117,8 +121,9 @@ Result<std::optional<ClientCore::Answer>> ClientCore::Await(std::uint32_t reques
   for (;;) {
     const auto found = answers_.find(request);
     if (found == answers_.end()) return Status::Internal("an answer was awaited twice");
-    if (found->second) {
-      Answer answer = std::move(*found->second);
+    std::optional<Answer>& slot = found->second;
+    if (slot) {
+      Answer answer = std::move(*slot);
       answers_.erase(found);
       if (answer.frame.type != MessageType::kError) return std::optional<Answer>(std::move(answer));
       Status error;
@@ -180,14 +185,15 @@ bool ClientCore::ReceiveNow() {
 
 void ClientCore::Dispatch() {
   for (;;) {
-    Result<std::optional<Frame>> frame = frames_.Next();
-    if (!frame.ok()) {
+    Result<std::optional<Frame>> next = frames_.Next();
+    if (!next.ok()) {
       socket_dead_ = true;
-      Break(frame.status());
+      Break(next.status());
       return;
     }
-    if (!frame->has_value()) return;
-    Answer answer{std::move(**frame), {}};
+    std::optional<Frame>& frame = *next;
+    if (!frame) return;
+    Answer answer{std::move(*frame), {}};
     if (answer.frame.descriptors > 0) {
       if (descriptors_.empty()) {
         socket_dead_ = true;

@@ -38,7 +38,7 @@ void Say(const std::string& line) {
 int Serve(const std::string& folder, std::uint32_t ranks, std::uint32_t sharing) {
   FakeStream stream;
   stream.steps = 1U << 30;
-  stream.tokens = 8 * 8192;
+  stream.tokens = std::size_t{8} * 8192;
   stream.memory_bytes = std::size_t{64} << 20;
   stream.buckets = (ranks + sharing - 1) / sharing;
   auto server =

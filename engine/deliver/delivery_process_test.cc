@@ -132,7 +132,7 @@ class Processes : public testing::Test {
 };
 
 TEST_F(Processes, AKilledTrainerFreesItsLeasesAndItsRankMayComeAgain) {
-  Serve(2, 2, 4 * 8192);
+  Serve(2, 2, std::size_t{4} * 8192);
   Peer holder(Arguments("hold", 2, 0, 3));
   ASSERT_EQ(holder.Await("holding"), "holding");
   const auto other = *Client::Connect(ClientFor(options_, 1), Soon());

@@ -87,6 +87,7 @@ TEST_F(Delivery, EveryRankGetsItsBytesOfEveryStepInOrderAndThenTheEnd) {
   stream.varying_tokens = 3000;
   Serve(stream, 2);
   std::vector<std::thread> ranks;
+  ranks.reserve(2);
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     ranks.emplace_back([&, rank] {
       const auto client = Attach(rank);
@@ -118,6 +119,7 @@ TEST_F(Delivery, BatchesCarryTheFiguresOfTheWholeStep) {
 TEST_F(Delivery, P05RanksThatShareABucketMapTheSameMemoryAndNothingIsCopied) {
   Serve({}, 4, 4);
   std::vector<std::unique_ptr<Client>> clients;
+  clients.reserve(4);
   for (std::uint32_t rank = 0; rank < 4; ++rank) clients.push_back(Attach(rank));
   for (std::uint64_t step = 0; step < 20; ++step) {
     for (auto& client : clients) Consume(*client, step, step);
@@ -148,7 +150,7 @@ TEST_F(Delivery, EditsInPlaceArePrivateAndDoNotShowInTheNextStepOnTheSameSlab) {
 
 TEST_F(Delivery, ASlabIsNotUsedAgainWhileABatchOnItIsHeld) {
   FakeStream stream;
-  stream.memory_bytes = 4 * 8192;
+  stream.memory_bytes = std::size_t{4} * 8192;
   Serve(stream, 1);
   const auto client = Attach(0);
   const BatchPointer held = Take(*client);
@@ -158,7 +160,7 @@ TEST_F(Delivery, ASlabIsNotUsedAgainWhileABatchOnItIsHeld) {
 
 TEST_F(Delivery, BatchesOutliveTheirClientAndKeepTheirMemory) {
   FakeStream stream;
-  stream.memory_bytes = 4 * 8192;
+  stream.memory_bytes = std::size_t{4} * 8192;
   Serve(stream, 1);
   BatchPointer held;
   {
@@ -257,13 +259,14 @@ TEST_F(Delivery, WhenAllRanksHaveGoneTheNextStartBeginsAfresh) {
 
 TEST_F(Delivery, ARankThatNeverReleasesIsNamedWithItsStepsInsteadOfAHang) {
   FakeStream stream;
-  stream.memory_bytes = 4 * 8192;
+  stream.memory_bytes = std::size_t{4} * 8192;
   options_ = OptionsFor(folder_.path(), 2, 2);
   options_.hold_deadline = std::chrono::milliseconds(50);
   Serve(stream, 2, 2);
   const auto holder = Attach(0);
   const auto other = Attach(1);
   std::vector<BatchPointer> held;
+  held.reserve(4);
   for (int i = 0; i < 4; ++i) held.push_back(Take(*holder));
   Consume(*other, 0, 3);
   const Status status = other->Next(Soon()).status();
@@ -277,7 +280,7 @@ TEST_F(Delivery, ARankThatNeverReleasesIsNamedWithItsStepsInsteadOfAHang) {
 
 TEST_F(Delivery, ADeadlineSaysWhoHoldsWhatAndNothingIsLost) {
   FakeStream stream;
-  stream.memory_bytes = 2 * 8192;
+  stream.memory_bytes = std::size_t{2} * 8192;
   Serve(stream, 2, 2);
   const auto client = Attach(1);
   Consume(*client, 0, 1);
@@ -341,6 +344,7 @@ TEST_F(Delivery, ASessionThatDoesNotOpenSaysWhyToItsClientsAndMayBeTriedAgain) {
 TEST_F(Delivery, TheSameDecisionOfAllRanksCountsOnce) {
   Serve({}, 3);
   std::vector<std::unique_ptr<Client>> clients;
+  clients.reserve(4);
   for (std::uint32_t rank = 0; rank < 3; ++rank) clients.push_back(Attach(rank));
   Consume(*clients[0], 0, 4);
   Decision decision;
@@ -414,7 +418,7 @@ TEST_F(Delivery, ARankThatDoesNotFetchIsToldWhoDoes) {
 
 TEST_F(Delivery, AStoppedServerIsNoticedByWaitingAndByIdleClientsAndHeldBatchesStay) {
   FakeStream stream;
-  stream.memory_bytes = 2 * 8192;
+  stream.memory_bytes = std::size_t{2} * 8192;
   Serve(stream, 2);
   const auto waiting = Attach(0);
   const auto idle = Attach(1);

@@ -149,10 +149,11 @@ TEST(Frames, ComeOutWholeHoweverTheBytesArrive) {
     for (std::size_t at = 0; at < bytes.size(); at += part) {
       buffer.Append(std::string_view(bytes).substr(at, part));
       for (;;) {
-        auto frame = buffer.Next();
-        ASSERT_TRUE(frame.ok());
-        if (!frame->has_value()) break;
-        frames.push_back(**frame);
+        const Result<std::optional<Frame>> next = buffer.Next();
+        ASSERT_TRUE(next.ok());
+        const std::optional<Frame>& frame = *next;
+        if (!frame) break;
+        frames.push_back(*frame);
       }
     }
     ASSERT_EQ(frames.size(), 3U);
@@ -184,10 +185,11 @@ TEST(Frames, AnErrorIsReadOfEveryVersion) {
   bytes[4] = 77;
   FrameBuffer buffer;
   buffer.Append(bytes);
-  const auto frame = buffer.Next();
-  ASSERT_TRUE(frame.ok() && frame->has_value());
+  const Result<std::optional<Frame>> next = buffer.Next();
+  ASSERT_TRUE(next.ok());
+  const Frame frame = next->value_or(Frame());
   Status error;
-  ASSERT_TRUE(DecodeError((*frame)->body, &error).ok());
+  ASSERT_TRUE(DecodeError(frame.body, &error).ok());
   EXPECT_EQ(error.message(), "why");
 }
 

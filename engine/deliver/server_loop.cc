@@ -265,13 +265,14 @@ void ServerLoop::HandleEvent(std::uint64_t id, bool process_ended) {
   const bool open = connection->Receive(process_ended) && !process_ended;
   if (connection->close_when_sent) connection->DiscardReceived();
   while (!connection->clogged() || !open) {
-    Result<std::optional<Frame>> frame = connection->NextFrame();
-    if (!frame.ok()) {
-      Refuse(*connection, 0, frame.status());
+    const Result<std::optional<Frame>> next = connection->NextFrame();
+    if (!next.ok()) {
+      Refuse(*connection, 0, next.status());
       break;
     }
-    if (!frame->has_value()) break;
-    HandleFrame(*connection, **frame);
+    const std::optional<Frame>& frame = *next;
+    if (!frame) break;
+    HandleFrame(*connection, *frame);
   }
   if (!open) Disconnect(id);
 }

@@ -41,7 +41,7 @@ struct Session {
   std::vector<Decided> decisions;
   std::vector<std::uint64_t> decisions_by_place;
 
-  Session(std::uint64_t number, std::vector<bool> fetches)
+  Session(std::uint64_t number, const std::vector<bool>& fetches)
       : id(number), window(fetches), decisions_by_place(fetches.size(), 0) {}
 };
 

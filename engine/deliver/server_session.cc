@@ -83,6 +83,7 @@ Status ServerLoop::CheckHello(const Hello& hello, std::size_t* place) const {
     return Status::Ok();
   }
   std::vector<std::uint64_t> served;
+  served.reserve(options_.places.size());
   for (const ServedPlace& served_place : options_.places) served.push_back(served_place.rank);
   std::sort(served.begin(), served.end());
   return Status::InvalidArgument(
@@ -133,8 +134,9 @@ Status ServerLoop::JoinSession(Connection& connection, const Hello& hello) {
 void ServerLoop::OpenSession(const Hello& hello) {
   CloseSession();
   std::vector<bool> fetches;
+  fetches.reserve(options_.places.size());
   for (const ServedPlace& place : options_.places) fetches.push_back(place.fetches);
-  session_ = std::make_unique<Session>(next_session_++, std::move(fetches));
+  session_ = std::make_unique<Session>(next_session_++, fetches);
   session_->launcher_id = hello.launcher_id;
   session_->state_json = hello.state_json;
   session_->fork = hello.fork;

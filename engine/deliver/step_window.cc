@@ -7,7 +7,7 @@
 
 namespace widestream::delivery {
 
-StepWindow::StepWindow(std::vector<bool> fetches) {
+StepWindow::StepWindow(const std::vector<bool>& fetches) {
   for (const bool fetches_itself : fetches) places_.push_back({fetches_itself, std::nullopt, 0});
 }
 

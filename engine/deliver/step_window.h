@@ -18,7 +18,7 @@ namespace widestream::delivery {
 // step is in memory exactly as long as a place that fetches has not acknowledged it.
 class StepWindow {
  public:
-  explicit StepWindow(std::vector<bool> fetches);
+  explicit StepWindow(const std::vector<bool>& fetches);
 
   // The next step. Its number is above that of the last one.
   Status Push(std::shared_ptr<const Step> step);

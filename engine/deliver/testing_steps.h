@@ -30,7 +30,7 @@ inline Clock::time_point Soon(int seconds = 20) {
 
 // Element `i` of the tokens of `bucket` in `step`.
 inline std::int64_t TokenAt(std::uint64_t step, std::uint32_t bucket, std::size_t i) {
-  return static_cast<std::int64_t>(step * 1000003 + bucket * 7919 + i);
+  return static_cast<std::int64_t>(step * 1000003 + std::uint64_t{bucket} * 7919 + i);
 }
 
 struct FakeStream {
@@ -220,7 +220,8 @@ class FakeFactory final : public SessionFactory {
   };
   FakeFactory(FakeStream stream, std::shared_ptr<Log> log)
       : stream_(stream), log_(std::move(log)) {}
-  Result<std::unique_ptr<StepProvider>> Open(const std::string& state_json, bool fork) override {
+  Result<std::unique_ptr<StepProvider>> Open(const std::string& state_json,
+                                             bool /*fork*/) override {
     MutexLock lock(log_->mutex);
     if (!log_->refuse.ok()) return log_->refuse;
     FakeStream stream = stream_;
