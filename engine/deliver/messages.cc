@@ -42,11 +42,29 @@ void WriteOptional(WireWriter& writer, std::optional<std::uint64_t> value) {
   writer.U64(value.value_or(0));
 }
 
+void WriteShape(WireWriter& writer, const std::vector<std::int64_t>& shape) {
+  writer.U8(static_cast<std::uint8_t>(shape.size()));
+  for (const std::int64_t size : shape) writer.I64(size);
+}
+
+Result<std::vector<std::int64_t>> ReadShape(WireReader& reader) {
+  WS_ASSIGN_OR_RETURN(const std::uint8_t dimensions, reader.U8());
+  if (dimensions > kMaxDimensions) {
+    return reader.Corrupt(StrCat("a shape of ", dimensions, " dimensions"));
+  }
+  std::vector<std::int64_t> shape;
+  for (std::uint8_t d = 0; d < dimensions; ++d) {
+    WS_ASSIGN_OR_RETURN(const std::int64_t size, reader.I64());
+    if (size < 0) return reader.Corrupt(StrCat("a dimension of ", size));
+    shape.push_back(size);
+  }
+  return shape;
+}
+
 void WriteTensor(WireWriter& writer, const TensorView& tensor) {
   writer.Bytes(tensor.name);
   writer.U8(static_cast<std::uint8_t>(tensor.type));
-  writer.U8(static_cast<std::uint8_t>(tensor.shape.size()));
-  for (const std::int64_t size : tensor.shape) writer.I64(size);
+  WriteShape(writer, tensor.shape);
   writer.U64(tensor.offset_bytes);
 }
 
@@ -58,19 +76,13 @@ Result<TensorView> ReadTensor(WireReader& reader, std::uint64_t slab_bytes) {
     return reader.Corrupt(StrCat("tensor type ", type, " is unknown"));
   }
   tensor.type = static_cast<DataType>(type);
-  WS_ASSIGN_OR_RETURN(const std::uint8_t dimensions, reader.U8());
-  if (dimensions > kMaxDimensions) {
-    return reader.Corrupt(StrCat("a tensor of ", dimensions, " dimensions"));
-  }
+  WS_ASSIGN_OR_RETURN(tensor.shape, ReadShape(reader));
   std::uint64_t bytes = SizeOf(tensor.type);
-  for (std::uint8_t d = 0; d < dimensions; ++d) {
-    WS_ASSIGN_OR_RETURN(const std::int64_t size, reader.I64());
-    if (size < 0) return reader.Corrupt(StrCat("a tensor dimension of ", size));
+  for (const std::int64_t size : tensor.shape) {
     if (size != 0 && bytes > kMaxSlabBytes / static_cast<std::uint64_t>(size)) {
       return reader.Corrupt("a tensor that is larger than any slab");
     }
     bytes *= static_cast<std::uint64_t>(size);
-    tensor.shape.push_back(size);
   }
   WS_ASSIGN_OR_RETURN(const std::uint64_t offset, reader.U64());
   if (offset % kTensorAlignmentBytes != 0 || offset > slab_bytes || bytes > slab_bytes - offset) {
@@ -88,6 +100,7 @@ void WriteView(WireWriter& writer, const BatchView& view) {
   for (const MicrobatchView& microbatch : view.microbatches) {
     writer.I64(microbatch.max_seqlen);
     writer.U64(microbatch.real_tokens);
+    WriteShape(writer, microbatch.shape);
     writer.U8(static_cast<std::uint8_t>(microbatch.tensors.size()));
     for (const TensorView& tensor : microbatch.tensors) WriteTensor(writer, tensor);
   }
@@ -109,6 +122,7 @@ Result<BatchView> ReadView(WireReader& reader, std::uint64_t slab_bytes) {
     MicrobatchView microbatch;
     WS_ASSIGN_OR_RETURN(microbatch.max_seqlen, reader.I64());
     WS_ASSIGN_OR_RETURN(microbatch.real_tokens, reader.U64());
+    WS_ASSIGN_OR_RETURN(microbatch.shape, ReadShape(reader));
     WS_ASSIGN_OR_RETURN(const std::uint8_t tensors, reader.U8());
     if (tensors > kMaxTensors) return reader.Corrupt(StrCat(tensors, " tensors in a microbatch"));
     for (std::uint8_t t = 0; t < tensors; ++t) {

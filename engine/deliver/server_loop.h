@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/hash.h"
 #include "engine/base/thread_annotations.h"
 #include "engine/deliver/connection.h"
 #include "engine/deliver/messages.h"
@@ -33,7 +34,7 @@ struct Session {
   StepWindow window;
 
   struct Decided {
-    std::string content;
+    Hash128 content;                                                   // of its encoding
     std::optional<Result<std::uint64_t>> outcome;                      // nothing yet: under way
     std::vector<std::pair<std::uint64_t, std::uint32_t>> questioners;  // connection, request
   };
@@ -86,8 +87,7 @@ class ServerLoop final : public Server {
   const Connection* Attached(std::size_t place) const WS_REQUIRES(mutex_);
   std::size_t LiveClients() const WS_REQUIRES(mutex_);
 
-  // server_messages.cc: what is asked and answered.
-  void HandleFrame(Connection& connection, const Frame& frame) WS_REQUIRES(mutex_);
+  // server_session.cc: who may attach, and the sessions.
   void HandleHello(Connection& connection, const Frame& frame) WS_REQUIRES(mutex_);
   // Why the client may not have a place here; OK if it may. Finds its place.
   Status CheckHello(const Hello& hello, std::size_t* place) const WS_REQUIRES(mutex_);
@@ -97,7 +97,10 @@ class ServerLoop final : public Server {
                      std::string description, std::string state) WS_REQUIRES(mutex_);
   void CloseSession() WS_REQUIRES(mutex_);
   Status AttachToSession(Connection& connection) WS_REQUIRES(mutex_);
+
+  // server_messages.cc: what is asked and answered.
   void Refuse(Connection& connection, std::uint32_t request, const Status& why) WS_REQUIRES(mutex_);
+  void HandleFrame(Connection& connection, const Frame& frame) WS_REQUIRES(mutex_);
   void HandleAttached(Connection& connection, const Frame& frame) WS_REQUIRES(mutex_);
   Status HandleNext(Connection& connection, const Frame& frame) WS_REQUIRES(mutex_);
   Status HandleRelease(Connection& connection, const Frame& frame) WS_REQUIRES(mutex_);

@@ -173,11 +173,12 @@ Result<std::shared_ptr<Slab>> SlabPool::Lease(std::size_t size_bytes,
   MutexLock lock(shared.mutex);
   WS_RETURN_IF_ERROR(shared.WaitForRoom(size_bytes, deadline));
   const std::size_t rounded = PagesOf(size_bytes) * kPageBytes;
-  // The smallest free slab that fits without wasting more than half of it.
+  // The smallest free slab that fits without wasting more than half of it; of several the one that
+  // was returned last: the fewer are in use, the fewer a client maps.
   auto best = shared.free.end();
   for (auto it = shared.free.begin(); it != shared.free.end(); ++it) {
     if ((*it)->size_bytes() >= rounded && (*it)->size_bytes() <= 2 * rounded &&
-        (best == shared.free.end() || (*it)->size_bytes() < (*best)->size_bytes())) {
+        (best == shared.free.end() || (*it)->size_bytes() <= (*best)->size_bytes())) {
       best = it;
     }
   }
@@ -190,8 +191,8 @@ Result<std::shared_ptr<Slab>> SlabPool::Lease(std::size_t size_bytes,
   } else {
     while (!shared.free.empty() &&
            shared.leased_bytes + shared.free_bytes + rounded > shared.limit_bytes) {
-      shared.free_bytes -= shared.free.back()->size_bytes();
-      shared.free.pop_back();
+      shared.free_bytes -= shared.free.front()->size_bytes();
+      shared.free.erase(shared.free.begin());
     }
     WS_ASSIGN_OR_RETURN(block, MakeBlock(rounded));
   }

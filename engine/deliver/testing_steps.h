@@ -173,7 +173,9 @@ class FakeProvider final : public StepProvider {
     step->weights = {1ULL << 32};
     for (std::uint32_t b = 0; b < stream_.buckets; ++b) {
       Bucket bucket;
-      TensorView view{"tokens", DataType::kInt64, {1, static_cast<std::int64_t>(tokens)}, 0};
+      TensorView view;
+      view.name = "tokens";
+      view.shape = {1, static_cast<std::int64_t>(tokens)};
       bucket.view.step = number;
       bucket.view.rank = b;
       bucket.view.size_bytes = view.size_bytes();
