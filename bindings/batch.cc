@@ -45,6 +45,7 @@ nb::list Microbatches(const BatchPointer& batch) {
     for (const TensorView& tensor : view.tensors)
       tensors[tensor.name.c_str()] = ToNumpy(batch, tensor);
     tensors["max_seqlen"] = view.max_seqlen;
+    tensors["shape"] = nb::cast(view.shape);
     tensors["real_tokens"] = view.real_tokens;
     out.append(tensors);
   }

@@ -230,9 +230,8 @@ TEST_F(Delivery, AStepThatWasAcknowledgedIsNotDeliveredAgain) {
   ExpectMessage(Client::Connect(options, Soon()).status(), StatusCode::kInvalidArgument,
                 {"rank 0", "acknowledged step 3", "restart all ranks"});
   options.begin_step.reset();
-  const auto naive = Attach(options);
-  ExpectMessage(naive->Next(Soon()).status(), StatusCode::kInvalidArgument,
-                {"rank 0", "acknowledged step 3", "restart all ranks"});
+  ExpectMessage(Client::Connect(options, Soon()).status(), StatusCode::kUnavailable,
+                {"rank 0", "begins again", "1 client goes on"});
 }
 
 TEST_F(Delivery, WhenAllRanksHaveGoneTheNextStartBeginsAfresh) {

@@ -101,8 +101,14 @@ Status ServerLoop::JoinSession(Connection& connection, const Hello& hello) {
                                         " is attached as this rank already; every process "
                                         "needs a rank of its own"));
     }
-    // All are gone and one of them begins again: that is another start of the training.
-    if (live == 0 && !hello.begin_step && session_->window.AnyAcknowledged(connection.place)) {
+    // A rank begins again: another start of the training, once all are gone.
+    if (!hello.begin_step && session_->window.AnyAcknowledged(connection.place)) {
+      if (live > 0) {
+        return Status::Unavailable(StrCat(
+            "it begins again where the session began, while ", live,
+            live == 1 ? " client goes" : " clients go",
+            " on; let all ranks begin again, or attach at the step that it needs"));
+      }
       same = false;
     }
   } else if (live > 0) {

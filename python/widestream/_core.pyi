@@ -1,11 +1,10 @@
 """The C++ engine of Widestream."""
 
 import os
-from typing import Annotated, Any
+from typing import Any
 
 import numpy
 import numpy.typing
-from numpy.typing import NDArray
 
 class Tokenizer:
     """
@@ -50,29 +49,21 @@ class Tokenizer:
     def digest(self) -> str:
         """32 hexadecimal digits over everything that decides ids."""
 
-def check_job(job_json: str) -> str:
-    """Parses and validates a resolved job; returns its canonical JSON."""
-
-def set_arrow_glue(path: str) -> None:
-    """
-    Where the Parquet glue library is; it is loaded when a source needs it.
-    """
-
 class Batch:
     """One step of one rank. Its arrays share the engine's memory."""
 
     @property
     def step(self) -> int: ...
     @property
-    def rank(self) -> int: ...
-    @property
-    def ranks(self) -> int: ...
+    def dp_rank(self) -> int: ...
     @property
     def supervised_tokens(self) -> int: ...
     @property
     def real_tokens(self) -> int: ...
     @property
     def weights(self) -> list[int]: ...
+    @property
+    def tokens_by_source(self) -> list[int]: ...
     @property
     def digest(self) -> str: ...
     @property
@@ -83,11 +74,23 @@ class Batch:
     def pieces(self) -> dict: ...
     def layout(self) -> list: ...
 
-class Host:
-    """The data plane on threads of this process."""
+def job_hash(job_json: str) -> str:
+    """Of everything that the ranks of a job must agree in."""
+
+class Client:
+    """A rank's end of its node's host. Thread-safe."""
 
     def __init__(
-        self, job_json: str, rank: int = 0, held_out: bool = False, fork: bool = False, state_json: str = ""
+        self,
+        socket_path: str,
+        job_json: str,
+        rank: int,
+        world: int,
+        launch_id: str,
+        state_json: str = "",
+        fork: bool = False,
+        begin_step: int | None = None,
+        timeout_seconds: float = 60.0,
     ) -> None: ...
     def next(self, timeout_seconds: float) -> Batch | None:
         """The next batch; None at the end; DeadlineExceededError after the time."""
@@ -97,21 +100,59 @@ class Host:
     def edit_mixture(self, mixture_json: str, at_step: int = 0) -> int: ...
     def commit_journal(self) -> None: ...
     def stop(self) -> None: ...
+    def status_json(self) -> str: ...
+    def description_json(self) -> str: ...
+    @property
+    def host_pid(self) -> int: ...
+    def counters(self) -> dict: ...
+
+class HostServer:
+    """Serves a job's stream to the ranks of this node."""
+
+    def __init__(
+        self, job_json: str, folder: str, log_path: str = "", first_rank: int = 0, ranks: int = 1, journal: bool = True
+    ) -> None: ...
+    @staticmethod
+    def constant(folder: str, steps: int, ranks: int, bucket_bytes: int, slabs: int = 4) -> HostServer:
+        """
+        A server of steps that nobody writes: what is measured on it is the delivery alone.
+        """
+
     def status(self) -> dict: ...
-    def sources(self) -> list: ...
     @property
-    def stream_hash(self) -> str: ...
-    @property
-    def append(self) -> list[int]: ...
-    @property
-    def left_tokens(self) -> int: ...
-    @property
-    def vocabulary_size(self) -> int: ...
-    @property
-    def tokenizer_digest(self) -> str: ...
-    def decode(
-        self, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)]
-    ) -> bytes: ...
+    def socket_path(self) -> str: ...
+    def stop(self) -> None: ...
+
+def check_job(job_json: str) -> str:
+    """Parses and validates a resolved job; returns its canonical JSON."""
+
+def set_arrow_glue(path: str) -> None:
+    """
+    Where the Parquet glue library is; it is loaded when a source needs it.
+    """
+
+class Host:
+    """The data plane on threads of this process, for one rank."""
+
+    def __init__(
+        self,
+        job_json: str,
+        rank: int = 0,
+        held_out: bool = False,
+        fork: bool = False,
+        journal: bool = True,
+        state_json: str = "",
+    ) -> None: ...
+    def next(self, timeout_seconds: float) -> Batch | None:
+        """The next batch; None at the end; DeadlineExceededError after the time."""
+
+    def state_json(self, step: int | None = None) -> str: ...
+    def skip(self, steps: int) -> int: ...
+    def edit_mixture(self, mixture_json: str, at_step: int = 0) -> int: ...
+    def commit_journal(self) -> None: ...
+    def stop(self) -> None: ...
+    def status_json(self) -> str: ...
+    def description_json(self) -> str: ...
 
 def list_shards(path: str | os.PathLike[str], format: str = "") -> dict[str, Any]:
     """

@@ -105,7 +105,8 @@ def produce(arguments: dict[str, Any]) -> None:
     server = core().HostServer.constant(
         arguments["folder"], steps=arguments["batches"] + 1, ranks=1, bucket_bytes=arguments["size_bytes"]
     )
-    print(server.socket_path, flush=True)
+    sys.stdout.write(server.socket_path + "\n")
+    sys.stdout.flush()
     sys.stdin.read()
     server.stop()
 

@@ -79,6 +79,7 @@ def run_host(folder: HostFolder, description: HostDescription, on_ready: Callabl
 
 def _serve(folder: HostFolder, description: HostDescription, on_ready: Callable[[], None], signals: _Signals) -> str:
     watched = _open_process(description.watch_pid)
+    tree = core().PlaceTree(json.dumps(description.job["mesh"]))
     server = core().HostServer(
         json.dumps(description.job),
         str(folder.path),
@@ -103,7 +104,7 @@ def _serve(folder: HostFolder, description: HostDescription, on_ready: Callable[
             seen = Seen(
                 attached=status["clients"],
                 idle_seconds=status["idle_seconds"],
-                complete=all(place["pid"] for place in status["places"]),
+                complete=all(place["pid"] or not tree.place(place["rank"]).fetches for place in status["places"]),
                 left_gracefully=status["last_left_gracefully"],
                 watched_alive=_is_alive(watched),
             )

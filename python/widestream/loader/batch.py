@@ -40,7 +40,9 @@ class Microbatch:
 
     ``tokens, labels, position_ids`` int64, ``loss_mask`` bool, ``segment_ids`` int32: [B, S] (``rows``, ``padded``) or
     [1, T] (``thd``). ``cu_seqlens`` int32 [segments + 1] over the flattened batch, a row's padding its own segment.
-    ``labels`` is -100 where there is no target. ``max_seqlen`` is the longest segment in tokens.
+    ``labels`` is -100 where there is no target. ``max_seqlen`` is the longest segment in tokens. ``shape`` is that of
+    tokens, also where this rank gets none (None: a tensor that its pipeline stage does not need). ``peers``: of a rank
+    that fetches for others along cp, their slices as ``tokens@1``, ...
     """
 
     tokens: Any
@@ -56,6 +58,7 @@ class Microbatch:
 
     def __init__(self, arrays: dict[str, Any], as_torch: bool) -> None:
         self.max_seqlen: int = arrays["max_seqlen"]
+        self.shape: tuple[int, ...] = tuple(arrays["shape"])
         self.real_tokens: int = arrays["real_tokens"]
         convert: Callable[[Any], Any] = _identity
         if as_torch:
@@ -64,23 +67,31 @@ class Microbatch:
             convert = torch.from_numpy
         for name in _ARRAYS:
             setattr(self, name, convert(arrays[name]) if name in arrays else None)
+        self.peers: dict[str, Any] = {name: convert(value) for name, value in arrays.items() if "@" in name}
 
     def copy(self) -> Microbatch:
         """The same values in memory of their own, so that the engine's can be used again."""
         out = Microbatch.__new__(Microbatch)
         out.max_seqlen, out.real_tokens, out.bytes = self.max_seqlen, self.real_tokens, self.bytes
+        out.shape = self.shape
         for name in _ARRAYS:
             value = getattr(self, name)
-            setattr(out, name, value if value is None else value.clone() if hasattr(value, "clone") else value.copy())
+            setattr(out, name, value if value is None else _copied(value))
+        out.peers = {name: _copied(value) for name, value in self.peers.items()}
         return out
 
     def tensors(self) -> dict[str, Any]:
         """All tensors by name."""
-        return {name: getattr(self, name) for name in _ARRAYS if getattr(self, name) is not None}
+        own = {name: getattr(self, name) for name in _ARRAYS if getattr(self, name) is not None}
+        return {**own, **self.peers}
 
 
 def _identity(value: Any) -> Any:
     return value
+
+
+def _copied(value: Any) -> Any:
+    return value.clone() if hasattr(value, "clone") else value.copy()
 
 
 class Batch:

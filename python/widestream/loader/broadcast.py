@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
     from torch.distributed.device_mesh import DeviceMesh
 
+    from widestream.job import Job
+    from widestream.loader.place_tree import Place
+
 _ALIGNMENT_BYTES = 64
 _BATCH, _END, _FAILED = range(3)
 # A description is a few hundred bytes a microbatch. What is longer than this is no description.
@@ -39,6 +42,27 @@ class _Place(Protocol):
     def rank(self) -> int: ...
     @property
     def leader(self) -> int: ...
+
+
+_INPUTS = ("tokens", "position_ids", "segment_ids")
+_LABELS = ("labels", "loss_mask")
+
+
+def select_for(place: Place, every_stage: Sequence[str] = ()) -> Select:
+    """What a place needs of its leader's tensors: its slice along cp, and the tensors of its pipeline stage."""
+
+    def select(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        needed = {}
+        for name in tensors:
+            if "@" in name:
+                continue
+            at_its_stage = (name not in _INPUTS or place.first_stage) and (name not in _LABELS or place.last_stage)
+            if at_its_stage or name in every_stage:
+                # The leader's own slice has no number.
+                needed[name] = tensors.get(f"{name}@{place.cp}", tensors[name])
+        return needed
+
+    return select
 
 
 class ReceivedBatch:
@@ -170,6 +194,19 @@ class Broadcaster:
             groups.setdefault(place.leader, []).append(place.rank)
         return cls.make(list(groups.values()), list(groups), **options)
 
+    @classmethod
+    def of_job(cls, job: Job, world: int, **options: Any) -> Broadcaster:
+        """As the job's ``mesh`` and ``broadcast_at`` say: the groups, and of the leader's tensors those that this rank
+        needs. A collective of all ranks. Options as of the constructor, but `group` and `select`.
+        """
+        import torch.distributed as dist
+
+        from widestream.loader.place_tree import ClientPlaceTree
+
+        tree = ClientPlaceTree(job.mesh, job.broadcast_at, world=world)
+        select = select_for(tree.place(dist.get_rank()), job.mesh.every_stage)
+        return cls.from_places(tree.places, select=select, **options)
+
     @property
     def leads(self) -> bool:
         """Whether this rank fetches for the group."""
@@ -249,13 +286,9 @@ class Broadcaster:
 
     def _received(self, description: Mapping[str, Any], buffer: Tensor) -> ReceivedBatch:
         microbatches = []
-        for tensors, (max_seqlen, real_tokens) in zip(
-            unpack(description["layout"], buffer), description["sizes"], strict=True
-        ):
+        for tensors, sizes in zip(unpack(description["layout"], buffer), description["sizes"], strict=True):
             chosen = self._select(tensors) if self._select else tensors
-            microbatches.append(
-                Microbatch({**chosen, "max_seqlen": max_seqlen, "real_tokens": real_tokens}, as_torch=False)
-            )
+            microbatches.append(Microbatch({**chosen, **sizes}, as_torch=False))
         return ReceivedBatch(description, microbatches)
 
     def _broadcast(self, tensor: Tensor) -> Tensor:
@@ -320,7 +353,10 @@ def _describe(batch: Any) -> tuple[dict[str, Any], Tensor]:
         "real_tokens": batch.real_tokens,
         "digest": batch.digest,
         "layout": layout,
-        "sizes": [(microbatch.max_seqlen, microbatch.real_tokens) for microbatch in batch.microbatches],
+        "sizes": [
+            {name: getattr(microbatch, name) for name in ("max_seqlen", "real_tokens", "shape")}
+            for microbatch in batch.microbatches
+        ],
     }
     return description, buffer
 

@@ -20,6 +20,7 @@ from widestream.job import Job
 from widestream.loader.batch import Batch, Microbatch, torch_installed
 from widestream.loader.engine import core
 from widestream.loader.mesh import resolve_for_world
+from widestream.loader.place_tree import ClientPlaceTree
 
 _POLL_SECONDS = 0.25
 
@@ -72,6 +73,12 @@ class DataLoader:
         resolved, self.world = resolve_for_world(job, world)
         if not 0 <= self.rank < self.world:
             raise InvalidArgumentError(f"rank {self.rank} is not in a world of {self.world}")
+        place = ClientPlaceTree(job.mesh, job.broadcast_at, world=self.world).place(self.rank)
+        if not place.fetches and not held_out:
+            raise InvalidArgumentError(
+                f"rank {self.rank} does not fetch: the job broadcasts at {', '.join(job.broadcast_at)}, and rank "
+                f"{place.leader} fetches for it; take its batches from widestream.loader.broadcast.Broadcaster"
+            )
         self.as_torch = torch_installed() if tensors == "auto" else tensors == "torch"
         self.wait_seconds = 0.0
         self.stall_seconds = stall_seconds

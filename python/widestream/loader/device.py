@@ -72,7 +72,11 @@ class Mover:
         buffer = host if self._stream is None else self._transfer(host, self._stream)
         out = []
         for microbatch, tensors in zip(microbatches, unpack(layout, buffer), strict=True):
-            sizes = {"max_seqlen": microbatch.max_seqlen, "real_tokens": microbatch.real_tokens}
+            sizes = {
+                "max_seqlen": microbatch.max_seqlen,
+                "real_tokens": microbatch.real_tokens,
+                "shape": microbatch.shape,
+            }
             moved = Microbatch({**tensors, **sizes}, as_torch=False)
             moved.bytes = microbatch.bytes
             out.append(moved)
