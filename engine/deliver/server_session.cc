@@ -104,10 +104,10 @@ Status ServerLoop::JoinSession(Connection& connection, const Hello& hello) {
     // A rank begins again: another start of the training, once all are gone.
     if (!hello.begin_step && session_->window.AnyAcknowledged(connection.place)) {
       if (live > 0) {
-        return Status::Unavailable(StrCat(
-            "it begins again where the session began, while ", live,
-            live == 1 ? " client goes" : " clients go",
-            " on; let all ranks begin again, or attach at the step that it needs"));
+        return Status::Unavailable(
+            StrCat("it begins again where the session began, while ", live,
+                   live == 1 ? " client goes" : " clients go",
+                   " on; let all ranks begin again, or attach at the step that it needs"));
       }
       same = false;
     }
