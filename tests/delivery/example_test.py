@@ -22,10 +22,10 @@ def losses(printed: str) -> list[tuple[int, float]]:
 
 
 def test_R18_E01_two_ranks_then_one_give_the_losses_of_one(tmp_path):
-    whole = losses(run(1, PROGRAM, JOB, "--out", str(tmp_path / "one"), "--steps", "8"))
-    first = losses(run(2, PROGRAM, JOB, "--out", str(tmp_path / "two"), "--steps", "5"))
-    second = losses(run(1, PROGRAM, JOB, "--out", str(tmp_path / "two"), "--steps", "8"))
-    assert [step for step, _ in whole] == [step for step, _ in first + second] == list(range(8))
+    whole = losses(run(1, PROGRAM, JOB, "--out", str(tmp_path / "one"), "--steps", "6"))
+    first = losses(run(2, PROGRAM, JOB, "--out", str(tmp_path / "two"), "--steps", "3"))
+    second = losses(run(1, PROGRAM, JOB, "--out", str(tmp_path / "two"), "--steps", "6"))
+    assert [step for step, _ in whole] == [step for step, _ in first + second] == list(range(6))
     for (_, found), (_, expected) in zip(first + second, whole, strict=True):
         assert found == pytest.approx(expected, rel=1e-5)
 
