@@ -174,6 +174,71 @@ class Tokenizer::Implementation {
     return *special->second;
   }
 
+  std::optional<std::uint32_t> IdOf(std::string_view bytes) const {
+    const std::vector<std::string>& tokens = bpe_->Contents().tokens;
+    const auto found =
+        bytes.empty() ? tokens.end() : std::find(tokens.begin(), tokens.end(), bytes);
+    if (found == tokens.end()) return std::nullopt;
+    return static_cast<std::uint32_t>(found - tokens.begin());
+  }
+
+  template <typename Id>
+  Status Decode(std::span<const Id> ids, std::string* bytes) const {
+    const std::size_t size_before = bytes->size();
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const std::optional<std::string_view> token = BytesOf(ids[i]);
+      if (!token) {
+        bytes->resize(size_before);
+        return Status::InvalidArgument(
+            "cannot decode: id " + std::to_string(ids[i]) + " at position " + std::to_string(i) +
+            " is not in the vocabulary, whose ids are below " + std::to_string(size_) +
+            "; were the ids made with another tokenizer?");
+      }
+      bytes->append(*token);
+    }
+    return Status::Ok();
+  }
+
+  Status EncodeWithSpecials(std::string_view text, const EncodeOptions& options,
+                            const Tokenizer& tokenizer, std::vector<std::uint32_t>* ids) const {
+    const auto& known = Contents().special_tokens;
+    const auto included = [](const SpecialTokenSet& set, const std::string& name) {
+      return set.all || std::find(set.names.begin(), set.names.end(), name) != set.names.end();
+    };
+    for (const SpecialTokenSet* set : {&options.allowed_special, &options.disallowed_special}) {
+      for (const std::string& name : set->names) {
+        if (known.count(name) != 0) continue;
+        return Status::InvalidArgument("the tokenizer has no special token " +
+                                       internal::Quoted(name));
+      }
+    }
+    while (!text.empty()) {
+      std::size_t first = text.size();
+      const std::pair<const std::string, std::uint32_t>* token = nullptr;
+      bool allowed = false;
+      for (const auto& entry : known) {
+        const bool allow = included(options.allowed_special, entry.first);
+        if (!allow && !included(options.disallowed_special, entry.first)) continue;
+        const std::size_t at = text.find(entry.first);
+        if (at > first || at == std::string_view::npos) continue;
+        if (at == first && entry.first.size() < token->first.size()) continue;
+        first = at;
+        token = &entry;
+        allowed = allow;
+      }
+      if (token != nullptr && !allowed) {
+        return Status::InvalidArgument(
+            "the text has the special token " + internal::Quoted(token->first) + " at byte " +
+            std::to_string(first) + "; allow it, or do not disallow it to have it as text");
+      }
+      tokenizer.Encode(text.substr(0, first), ids);
+      if (token == nullptr) break;
+      ids->push_back(token->second);
+      text.remove_prefix(first + token->first.size());
+    }
+    return Status::Ok();
+  }
+
   const Vocabulary& Contents() const { return bpe_->Contents(); }
   std::uint32_t size() const { return size_; }
   const std::string& Digest() const { return digest_; }
@@ -245,19 +310,113 @@ void Tokenizer::Encode(std::string_view text, std::vector<std::uint32_t>* ids) c
 }
 
 Status Tokenizer::Decode(std::span<const std::uint32_t> ids, std::string* bytes) const {
-  const std::size_t size_before = bytes->size();
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const std::optional<std::string_view> token = implementation_->BytesOf(ids[i]);
-    if (!token) {
-      bytes->resize(size_before);
-      return Status::InvalidArgument(
-          "cannot decode: id " + std::to_string(ids[i]) + " at position " + std::to_string(i) +
-          " is not in the vocabulary, whose ids are below " + std::to_string(VocabularySize()) +
-          "; were the ids made with another tokenizer?");
+  return implementation_->Decode(ids, bytes);
+}
+Status Tokenizer::Decode(std::span<const std::uint16_t> ids, std::string* bytes) const {
+  return implementation_->Decode(ids, bytes);
+}
+
+template <typename Id>
+Status Tokenizer::DecodeBatch(std::span<const Id> ids, std::span<const std::uint64_t> ends,
+                              std::string* bytes, std::vector<std::uint64_t>* byte_ends) const {
+  const std::size_t bytes_before = bytes->size();
+  const std::size_t ends_before = byte_ends->size();
+  std::uint64_t begin = 0;
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    Status status;
+    if (ends[i] < begin || ends[i] > ids.size()) {
+      status = Status::InvalidArgument("it ends at id " + std::to_string(ends[i]) +
+                                       ", but begins at " + std::to_string(begin) + " of " +
+                                       std::to_string(ids.size()) + "; give ascending ends");
+    } else {
+      status = Decode(ids.subspan(begin, ends[i] - begin), bytes);
     }
-    bytes->append(*token);
+    if (!status.ok()) {
+      bytes->resize(bytes_before);
+      byte_ends->resize(ends_before);
+      return status.WithContext("text " + std::to_string(i));
+    }
+    byte_ends->push_back(bytes->size());
+    begin = ends[i];
   }
   return Status::Ok();
+}
+template Status Tokenizer::DecodeBatch(std::span<const std::uint16_t>,
+                                       std::span<const std::uint64_t>, std::string*,
+                                       std::vector<std::uint64_t>*) const;
+template Status Tokenizer::DecodeBatch(std::span<const std::uint32_t>,
+                                       std::span<const std::uint64_t>, std::string*,
+                                       std::vector<std::uint64_t>*) const;
+
+template <typename Id>
+Status Tokenizer::Encode(std::string_view text, const EncodeOptions& options, IdBuffer<Id>* ids,
+                         TokenOffsets* offsets) const {
+  if (sizeof(Id) == 2 && !FitsUint16()) {
+    return Status::InvalidArgument("the vocabulary has ids up to " +
+                                   std::to_string(VocabularySize() - 1) +
+                                   ", which 16 bits cannot hold; ask for 32-bit ids");
+  }
+  std::vector<std::uint32_t> found;
+  WS_RETURN_IF_ERROR(implementation_->EncodeWithSpecials(text, options, *this, &found));
+  if (found.size() > options.max_tokens) found.resize(options.max_tokens);
+  ids->Reserve(found.size());
+  std::copy(found.begin(), found.end(), ids->data() + ids->size());
+  ids->SetSize(ids->size() + found.size());
+  std::uint64_t at = 0;
+  for (const std::uint32_t id : found) {
+    if (offsets == nullptr) break;
+    offsets->begin.push_back(at);
+    at += TokenBytes(id)->size();
+    offsets->end.push_back(at);
+  }
+  return Status::Ok();
+}
+template Status Tokenizer::Encode(std::string_view, const EncodeOptions&, IdBuffer<std::uint16_t>*,
+                                  TokenOffsets*) const;
+template Status Tokenizer::Encode(std::string_view, const EncodeOptions&, IdBuffer<std::uint32_t>*,
+                                  TokenOffsets*) const;
+
+template <typename Id>
+Status Tokenizer::EncodeBatch(std::span<const std::string_view> texts, const EncodeOptions& options,
+                              unsigned threads, IdBuffer<Id>* ids,
+                              std::vector<std::uint64_t>* ends) const {
+  const std::size_t ids_before = ids->size();
+  const std::size_t ends_before = ends->size();
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const Status status = Encode(texts[i], options, ids);
+    if (!status.ok()) {
+      ids->SetSize(ids_before);
+      ends->resize(ends_before);
+      return status.WithContext("text " + std::to_string(i));
+    }
+    ends->push_back(ids->size());
+  }
+  return Status::Ok();
+}
+template Status Tokenizer::EncodeBatch(std::span<const std::string_view>, const EncodeOptions&,
+                                       unsigned, IdBuffer<std::uint16_t>*,
+                                       std::vector<std::uint64_t>*) const;
+template Status Tokenizer::EncodeBatch(std::span<const std::string_view>, const EncodeOptions&,
+                                       unsigned, IdBuffer<std::uint32_t>*,
+                                       std::vector<std::uint64_t>*) const;
+
+Result<std::uint64_t> Tokenizer::Count(std::string_view text, const EncodeOptions& options) const {
+  IdBuffer<std::uint32_t> ids;
+  WS_RETURN_IF_ERROR(Encode(text, options, &ids));
+  return ids.size();
+}
+
+const std::map<std::string, std::uint32_t>& Tokenizer::SpecialTokens() const {
+  return implementation_->Contents().special_tokens;
+}
+std::optional<std::string_view> Tokenizer::TokenBytes(std::uint32_t id) const {
+  return implementation_->BytesOf(id);
+}
+std::optional<std::uint32_t> Tokenizer::TokenId(std::string_view bytes) const {
+  return implementation_->IdOf(bytes);
+}
+const char* Tokenizer::PatternName() const {
+  return internal::PatternName(implementation_->Contents().pattern);
 }
 
 std::optional<std::uint32_t> Tokenizer::SpecialTokenId(std::string_view name) const {
