@@ -24,12 +24,10 @@ using internal::WordKey;
 
 Result<std::optional<Pattern>> ParsePattern(const std::string& name) {
   if (name.empty()) return std::optional<Pattern>();
-  if (name == "gpt2") return std::optional<Pattern>(Pattern::kGpt2);
-  if (name == "cl100k") return std::optional<Pattern>(Pattern::kCl100k);
-  return Status::InvalidArgument(
-      "tokenizer pattern " + internal::Quoted(name) +
-      " is not known; use \"gpt2\" (also for r50k), \"cl100k\", or leave "
-      "it out to take it from the file");
+  if (const std::optional<Pattern> pattern = internal::PatternOfName(name)) return pattern;
+  return Status::InvalidArgument("tokenizer pattern " + internal::Quoted(name) +
+                                 " is not known; use " + internal::PatternNames() +
+                                 ", or leave it out to take it from the file");
 }
 
 Status TooLarge(const std::string& name, std::uint64_t bytes) {
@@ -299,14 +297,8 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::FromBytes(
 }
 
 void Tokenizer::Encode(std::string_view text, std::vector<std::uint32_t>* ids) const {
-  switch (implementation_->Contents().pattern) {
-    case Pattern::kGpt2:
-      return implementation_->Encode(text, internal::Gpt2WordEnd, ids);
-    case Pattern::kCl100k:
-      return implementation_->Encode(text, internal::Cl100kWordEnd<true>, ids);
-    case Pattern::kCl100kLineEnd:
-      return implementation_->Encode(text, internal::Cl100kWordEnd<false>, ids);
-  }
+  const Pattern pattern = implementation_->Contents().pattern;
+  implementation_->Encode(text, [pattern](const char*p,const char*e){return internal::WordEnd(pattern,p,e);}, ids);
 }
 
 Status Tokenizer::Decode(std::span<const std::uint32_t> ids, std::string* bytes) const {
