@@ -157,7 +157,8 @@ void Bpe::BuildWholeWords() {
 
 void Bpe::MergeWord(const char* word, std::size_t bytes, std::vector<std::uint32_t>* ids) const {
   if (bytes <= kShortWordBytes) {
-    MergeShortWord(word, bytes, ids);
+    std::uint32_t parts[kShortWordBytes];
+    ids->insert(ids->end(), parts, parts + MergeShortWord(word, bytes, parts));
   } else if (bytes < 0xFFFFFFFF) {
     MergeLongWord<std::uint32_t>(word, bytes, ids);
   } else {
@@ -165,10 +166,8 @@ void Bpe::MergeWord(const char* word, std::size_t bytes, std::vector<std::uint32
   }
 }
 
-void Bpe::MergeShortWord(const char* word, std::size_t bytes,
-                         std::vector<std::uint32_t>* ids) const {
+std::size_t Bpe::MergeShortWord(const char* word, std::size_t bytes, std::uint32_t* parts) const {
   // Part i is parts[i], its merge with part i + 1 has rank ranks[i].
-  std::uint32_t parts[kShortWordBytes];
   std::uint32_t ranks[kShortWordBytes];
   std::size_t count = bytes;
   for (std::size_t i = 0; i < count; ++i) {
@@ -191,7 +190,7 @@ void Bpe::MergeShortWord(const char* word, std::size_t bytes,
     ranks[best] = best + 1 < count ? pairs_.Find(parts[best], parts[best + 1]) : kNoId;
     if (best > 0) ranks[best - 1] = pairs_.Find(parts[best - 1], parts[best]);
   }
-  ids->insert(ids->end(), parts, parts + count);
+  return count;
 }
 
 template <typename Index>

@@ -154,10 +154,11 @@ class Bpe {
   const WordTable& WholeWords() const { return whole_words_; }
   // Appends the ids that merging gives; bytes > 0. Never looks at whole words.
   void MergeWord(const char* word, std::size_t bytes, std::vector<std::uint32_t>* ids) const;
-  // The two ways of MergeWord, of equal result. Short: quadratic, for at most kShortWordBytes.
-  // Long: O(n log n) with a heap; Index is an unsigned type that can count the bytes.
+  // The two ways of MergeWord, of equal result. Short: quadratic, for at most kShortWordBytes,
+  // which `ids` has room for; returns how many it wrote. Long: O(n log n) with a heap; Index is an
+  // unsigned type that can count the bytes.
   static constexpr std::size_t kShortWordBytes = 64;
-  void MergeShortWord(const char* word, std::size_t bytes, std::vector<std::uint32_t>* ids) const;
+  std::size_t MergeShortWord(const char* word, std::size_t bytes, std::uint32_t* ids) const;
   template <typename Index>
   void MergeLongWord(const char* word, std::size_t bytes, std::vector<std::uint32_t>* ids) const;
 

@@ -88,7 +88,8 @@ RC_GTEST_PROP(Bpe, ShortAndLongMergingEqualTheDefinition, ()) {
   Ids by_short;
   Ids by_long;
   Ids by_wide;
-  bpe->MergeShortWord(word.data(), word.size(), &by_short);
+  by_short.resize(Bpe::kShortWordBytes);
+  by_short.resize(bpe->MergeShortWord(word.data(), word.size(), by_short.data()));
   bpe->MergeLongWord<std::uint32_t>(word.data(), word.size(), &by_long);
   bpe->MergeLongWord<std::uint64_t>(word.data(), word.size(), &by_wide);
   RC_ASSERT(by_short == expected);

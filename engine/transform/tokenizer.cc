@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "engine/transform/bpe.h"
+#include "engine/transform/encoder.h"
 #include "engine/transform/hash128.h"
 #include "engine/transform/pretokenizer.h"
 #include "engine/transform/vocabulary.h"
@@ -17,10 +18,8 @@ namespace widestream {
 namespace {
 
 using internal::Bpe;
-using internal::kNoId;
 using internal::Pattern;
 using internal::Vocabulary;
-using internal::WordKey;
 
 Result<std::optional<Pattern>> ParsePattern(const std::string& name) {
   if (name.empty()) return std::optional<Pattern>();
@@ -95,29 +94,6 @@ std::string ContentDigest(const Vocabulary& vocabulary) {
   return hash.Hex();
 }
 
-// The ids of words merged lately, one cache of 1 MiB per thread that encodes. Natural text repeats
-// its rare words; without this, merging them is half of the time. A slot is a cache line; a new
-// word replaces the old one of its slot. Tokenizers share the cache: a slot names its owner.
-class WordCache {
- public:
-  static constexpr std::size_t kMaxIds = 10;
-  struct alignas(64) Slot {
-    WordKey key;
-    std::uint32_t owner = 0;  // Implementation::serial; 0: empty
-    std::uint32_t count = 0;
-    std::uint32_t ids[kMaxIds] = {};
-  };
-
-  static Slot* OfThisThread() {
-    static thread_local const std::unique_ptr<Slot[]> slots(new Slot[kSlotCount]);
-    return slots.get();
-  }
-  static std::size_t Index(std::uint64_t hash) { return (hash >> 40) & (kSlotCount - 1); }
-
- private:
-  static constexpr std::size_t kSlotCount = std::size_t{1} << 14;
-};
-
 }  // namespace
 
 class Tokenizer::Implementation {
@@ -129,38 +105,8 @@ class Tokenizer::Implementation {
       special_names_[id] = &name;
       size_ = std::max(size_, id + 1);
     }
-  }
-
-  template <typename WordEnd>
-  void Encode(std::string_view text, const WordEnd& word_end,
-              std::vector<std::uint32_t>* ids) const {
-    const char* p = text.data();
-    const char* const end = p + text.size();
-    const internal::WordTable& words = bpe_->WholeWords();
-    WordCache::Slot* cache = nullptr;
-    while (p != end) {
-      const char* const stop = word_end(p, end);
-      const auto bytes = static_cast<std::size_t>(stop - p);
-      if (bytes <= WordKey::kMaxBytes) {
-        const WordKey key = WordKey::Of(p, bytes, static_cast<std::size_t>(end - p));
-        const std::uint64_t hash = words.Hash(key);
-        const std::uint32_t id = words.FindShort(key, hash);
-        if (id != kNoId) {
-          ids->push_back(id);
-        } else {
-          if (cache == nullptr) cache = WordCache::OfThisThread();
-          MergeCached(p, bytes, key, &cache[WordCache::Index(hash)], ids);
-        }
-      } else {
-        const std::uint32_t id = words.FindLong(p, bytes);
-        if (id != kNoId) {
-          ids->push_back(id);
-        } else {
-          bpe_->MergeWord(p, bytes, ids);
-        }
-      }
-      p = stop;
-    }
+    encoder_ = std::make_unique<const internal::Encoder>(bpe_.get(), Contents().pattern,
+                                                         internal::BestIsa(), size_ <= 65536);
   }
 
   // The bytes of an id; nothing when it is not in the vocabulary.
@@ -241,34 +187,14 @@ class Tokenizer::Implementation {
   std::uint32_t size() const { return size_; }
   const std::string& Digest() const { return digest_; }
 
+  const internal::Encoder& encoder() const { return *encoder_; }
+
  private:
-  static std::uint32_t NextSerial() {
-    static std::atomic<std::uint32_t> next{0};
-    return ++next;
-  }
-
-  void MergeCached(const char* word, std::size_t bytes, const WordKey& key, WordCache::Slot* slot,
-                   std::vector<std::uint32_t>* ids) const {
-    if (slot->owner == serial_ && slot->key == key) {
-      ids->insert(ids->end(), slot->ids, slot->ids + slot->count);
-      return;
-    }
-    const std::size_t before = ids->size();
-    bpe_->MergeShortWord(word, bytes, ids);
-    const std::size_t count = ids->size() - before;
-    if (count > WordCache::kMaxIds) return;
-    slot->key = key;
-    slot->owner = serial_;
-    slot->count = static_cast<std::uint32_t>(count);
-    std::copy_n(ids->data() + before, count, slot->ids);
-  }
-
   std::unique_ptr<const Bpe> bpe_;
   std::string digest_;
-  // Never reused, unlike an address, so nothing that a freed tokenizer left in a cache is taken.
-  std::uint32_t serial_ = NextSerial();
   std::uint32_t size_ = 0;
   std::map<std::uint32_t, const std::string*> special_names_;
+  std::unique_ptr<const internal::Encoder> encoder_;
 };
 
 Tokenizer::Tokenizer(std::unique_ptr<const Implementation> implementation)
@@ -297,8 +223,11 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::FromBytes(
 }
 
 void Tokenizer::Encode(std::string_view text, std::vector<std::uint32_t>* ids) const {
-  const Pattern pattern = implementation_->Contents().pattern;
-  implementation_->Encode(text, [pattern](const char*p,const char*e){return internal::WordEnd(pattern,p,e);}, ids);
+  IdBuffer<std::uint32_t> buffer;
+  const internal::Encoder::Lease lease(&implementation_->encoder());
+  internal::IdSink<std::uint32_t> sink{&buffer};
+  implementation_->encoder().Encode(text, lease.cache(), &sink);
+  ids->insert(ids->end(), buffer.ids().begin(), buffer.ids().end());
 }
 
 Status Tokenizer::Decode(std::span<const std::uint32_t> ids, std::string* bytes) const {
@@ -348,6 +277,13 @@ Status Tokenizer::Encode(std::string_view text, const EncodeOptions& options, Id
                                    std::to_string(VocabularySize() - 1) +
                                    ", which 16 bits cannot hold; ask for 32-bit ids");
   }
+  if (options.allowed_special.names.empty() && !options.allowed_special.all && !options.disallowed_special.all && options.disallowed_special.names.empty() && offsets == nullptr) {
+    const internal::Encoder::Lease lease(&implementation_->encoder());
+    internal::IdSink<Id> sink{ids};
+    sink.most = options.max_tokens;
+    implementation_->encoder().Encode(text, lease.cache(), &sink);
+    return Status::Ok();
+  }
   std::vector<std::uint32_t> found;
   WS_RETURN_IF_ERROR(implementation_->EncodeWithSpecials(text, options, *this, &found));
   if (found.size() > options.max_tokens) found.resize(options.max_tokens);
@@ -393,9 +329,10 @@ template Status Tokenizer::EncodeBatch(std::span<const std::string_view>, const 
                                        std::vector<std::uint64_t>*) const;
 
 Result<std::uint64_t> Tokenizer::Count(std::string_view text, const EncodeOptions& options) const {
-  IdBuffer<std::uint32_t> ids;
-  WS_RETURN_IF_ERROR(Encode(text, options, &ids));
-  return ids.size();
+    const internal::Encoder::Lease lease(&implementation_->encoder());
+    internal::IdSink<std::uint32_t> sink{nullptr};
+    implementation_->encoder().Encode(text, lease.cache(), &sink);
+  return sink.count;
 }
 
 const std::map<std::string, std::uint32_t>& Tokenizer::SpecialTokens() const {

@@ -1,0 +1,77 @@
+// The ids of words met lately, so that most words cost one look-up and no merging.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <memory>
+#include <new>
+
+#include "engine/transform/bpe.h"
+
+namespace widestream::internal {
+
+// Of one tokenizer and, at any time, one thread. Two tables of fixed size whose slots are replaced,
+// never searched, so no choice of words makes look-ups slow. Invariant: a slot holds nothing or
+// what the tokenizer gives for its word.
+class WordCache {
+ public:
+  // A word of up to 15 bytes with its ids: 7 of 16 bits, or 5 of 24 bits, little-endian. Empty
+  // slots are zero; no word has the key 0.
+  struct Slot {
+    WordKey key;
+    unsigned char ids[15];
+    std::uint8_t count;
+  };
+  static_assert(sizeof(Slot) == 32);
+  struct alignas(64) Bucket {
+    Slot ways[2];
+  };
+  static constexpr int kBucketBits = 15;
+
+  // Any word of up to kMaxLongBytes with up to kMaxLongIds ids.
+  static constexpr std::size_t kMaxLongBytes = 46;
+  static constexpr std::size_t kMaxLongIds = 20;
+  struct alignas(128) LongSlot {
+    std::uint8_t bytes;  // 0: empty
+    std::uint8_t count;
+    char word[kMaxLongBytes];
+    std::uint32_t ids[kMaxLongIds];
+  };
+  static_assert(sizeof(LongSlot) == 128);
+  static constexpr int kLongSlotBits = 13;
+
+  WordCache()
+      : buckets_(Allocate<Bucket>(kBucketBits)), long_slots_(Allocate<LongSlot>(kLongSlotBits)) {}
+
+  Bucket* Buckets() { return buckets_.get(); }
+  static std::uint32_t BucketOf(std::uint64_t hash) {
+    return static_cast<std::uint32_t>(hash >> (64 - kBucketBits));
+  }
+  LongSlot* LongSlotOf(std::uint64_t hash) {
+    return &long_slots_.get()[hash >> (64 - kLongSlotBits)];
+  }
+
+ private:
+  template <typename T>
+  struct Unmap {
+    std::size_t bytes;
+    void operator()(T* p) const { ::munmap(p, bytes); }
+  };
+  template <typename T>
+  using Table = std::unique_ptr<T[], Unmap<T>>;
+  // The kernel gives zeroed pages as they are touched, so a short life costs little.
+  template <typename T>
+  static Table<T> Allocate(int bits) {
+    const std::size_t bytes = sizeof(T) << bits;
+    void* const memory =
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    return Table<T>(static_cast<T*>(memory), Unmap<T>{bytes});
+  }
+
+  Table<Bucket> buckets_;
+  Table<LongSlot> long_slots_;
+};
+
+}  // namespace widestream::internal
