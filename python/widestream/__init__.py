@@ -9,9 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from widestream import errors, job, loader, units, vwn
+    from widestream import errors, job, loader, tokenizer, units, vwn
     from widestream.job import Job
     from widestream.loader import Batch, DataLoader, Microbatch
+    from widestream.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
 
@@ -20,18 +21,21 @@ _LAZY = {
     "DataLoader": "widestream.loader",
     "Job": "widestream.job",
     "Microbatch": "widestream.loader",
+    "Tokenizer": "widestream.tokenizer",
 }
-_LAZY_MODULES = ("errors", "job", "loader", "units", "vwn")
+_LAZY_MODULES = ("errors", "job", "loader", "tokenizer", "units", "vwn")
 
 __all__ = [
     "Batch",
     "DataLoader",
     "Job",
     "Microbatch",
+    "Tokenizer",
     "__version__",
     "errors",
     "job",
     "loader",
+    "tokenizer",
     "units",
     "vwn",
 ]

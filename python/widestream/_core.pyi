@@ -1,50 +1,119 @@
 """The C++ engine of Widestream."""
 
+from collections.abc import Iterable
 import os
-from typing import Annotated, Any
+from typing import Annotated, Any, overload
 
 import numpy
 import numpy.typing
 from numpy.typing import NDArray
 
+class EncodeOptions:
+    """
+    How to encode: special tokens by name (or "all"), the file's post-processor, truncation. Immutable.
+    """
+
+    def __init__(
+        self,
+        *,
+        allowed_special: str | Iterable[str] = (),
+        disallowed_special: str | Iterable[str] = (),
+        add_special_tokens: bool = False,
+        max_tokens: int | None = None,
+    ) -> None: ...
+
 class Tokenizer:
     """
-    Byte-level BPE tokenizer with the ids of tiktoken and tokenizers.
+    Byte-level BPE tokenizer with the ids of tiktoken and tokenizers. widestream.Tokenizer is its public face.
 
-    Immutable; usable from any number of threads. Special tokens never arise from text. Bytes that are not UTF-8 keep their value and count as punctuation.
+    Immutable; usable from any number of threads; releases the GIL while it works. `narrow` gives uint16 ids where every id of the vocabulary fits, else uint32.
     """
 
     @staticmethod
-    def from_file(path: str | os.PathLike, pattern: str = "") -> Tokenizer:
+    def from_file(path: str | os.PathLike[str], pattern: str = "") -> Tokenizer:
         """
-        Reads a .tiktoken file or a tokenizer.json. `pattern` is "gpt2" or "cl100k", needed only where the file does not say it.
+        Reads a .tiktoken file or a tokenizer.json. `pattern` is needed only where the file does not say it.
 
         Raises NotFoundError, IoError, ResourceExhaustedError (above 64 MiB) or InvalidArgumentError.
         """
 
-    def encode(self, text: str | bytes) -> numpy.typing.NDArray[numpy.uint32]:
+    def encode(
+        self, text: str | bytes, options: EncodeOptions | None = None, narrow: bool = False
+    ) -> numpy.typing.NDArray[numpy.uint16] | numpy.typing.NDArray[numpy.uint32]:
         """
-        The ids of a str or bytes: numpy uint32 array [T]. Raises UnicodeEncodeError for a str with lone surrogates.
+        The ids of a text: numpy array [T]. Raises UnicodeEncodeError for a str with lone surrogates.
+        """
+
+    def encode_with_offsets(
+        self, text: str | bytes, options: EncodeOptions | None = None, narrow: bool = False, characters: bool = False
+    ) -> tuple[numpy.typing.NDArray[Any], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64]]:
+        """
+        (ids [T], begin uint64 [T], end uint64 [T]) in bytes, or in characters.
         """
 
     def encode_batch(
-        self, texts: list[str | bytes]
-    ) -> tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.int64]]:
+        self, texts: Any, options: EncodeOptions | None = None, narrow: bool = False, threads: int = 1
+    ) -> tuple[numpy.typing.NDArray[Any], numpy.typing.NDArray[numpy.int64]]:
         """
-        The ids of N texts, one after the other: (ids uint32 [T], offsets int64 [N + 1]); text i has ids[offsets[i]:offsets[i + 1]].
-        """
-
-    def decode(self, ids: numpy.typing.NDArray[numpy.uint32]) -> bytes:
-        """
-        The bytes of ids (uint32 [T]); a special token gives its name. Raises InvalidArgumentError for an id that is not in the vocabulary, TypeError for another dtype.
+        The ids of N texts, one after the other: (ids [T], offsets int64 [N + 1]); text i has ids[offsets[i]:offsets[i + 1]].
         """
 
+    def count(self, text: str | bytes, options: EncodeOptions | None = None) -> int:
+        """The number of ids that encode would give."""
+
+    def count_batch(
+        self, texts: Any, options: EncodeOptions | None = None, threads: int = 1
+    ) -> numpy.typing.NDArray[numpy.int64]:
+        """The number of ids of each text: int64 [N]."""
+
+    @overload
+    def decode(self, ids: numpy.typing.NDArray[numpy.uint16] | numpy.typing.NDArray[numpy.uint32]) -> bytes:
+        """
+        The bytes of ids [T]; a special token gives its name. Raises InvalidArgumentError for an id that is not in the vocabulary, TypeError for another dtype.
+        """
+
+    @overload
+    def decode(self, ids: numpy.typing.NDArray[numpy.uint16] | numpy.typing.NDArray[numpy.uint32]) -> bytes: ...
+    @overload
+    def decode_batch(
+        self,
+        ids: numpy.typing.NDArray[numpy.uint16] | numpy.typing.NDArray[numpy.uint32],
+        offsets: numpy.typing.NDArray[numpy.int64],
+    ) -> tuple[bytes, numpy.typing.NDArray[numpy.int64]]:
+        """
+        (bytes of all texts, byte offsets int64 [N + 1]) of what encode_batch gave.
+        """
+
+    @overload
+    def decode_batch(
+        self,
+        ids: numpy.typing.NDArray[numpy.uint16] | numpy.typing.NDArray[numpy.uint32],
+        offsets: numpy.typing.NDArray[numpy.int64],
+    ) -> tuple[bytes, numpy.typing.NDArray[numpy.int64]]: ...
     def special_token_id(self, name: str) -> int | None:
         """The id of a special token such as "<|endoftext|>", or None."""
+
+    def token_id(self, token: str | bytes) -> int | None:
+        """The id of a token by its bytes, special tokens apart, or None."""
+
+    def token_bytes(self, id: int) -> bytes | None:
+        """The bytes of an id, or None where no token has it."""
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """Special tokens by name."""
 
     @property
     def vocabulary_size(self) -> int:
         """The largest id + 1, special tokens counted."""
+
+    @property
+    def fits_uint16(self) -> bool:
+        """Every id fits 16 bits."""
+
+    @property
+    def pattern(self) -> str:
+        """How text is cut into words."""
 
     @property
     def digest(self) -> str:

@@ -1,0 +1,10 @@
+"""Text to token ids and back, with the ids of the released libraries: docs/tokenizer.md.
+
+``Tokenizer`` runs in C++ for byte-level BPE, and through the ``tokenizers`` package, slower, for SentencePiece-style
+BPE and Unigram (``Tokenizer.backend`` says which).
+"""
+
+from widestream.tokenizer.decoder import StreamDecoder
+from widestream.tokenizer.tokenizer import EncodedBatch, EncodedText, Tokenizer
+
+__all__ = ["EncodedBatch", "EncodedText", "StreamDecoder", "Tokenizer"]
