@@ -240,13 +240,16 @@ constexpr const char kCountSignature[] =
 constexpr const char kCountBatchSignature[] =
     "def count_batch(self, texts: typing.Any, options: EncodeOptions | None = None, threads: int = "
     "1) -> numpy.typing.NDArray[numpy.int64]";
-constexpr const char kDecodeSignature[] =
-    "def decode(self, ids: numpy.typing.NDArray[numpy.uint16] | "
-    "numpy.typing.NDArray[numpy.uint32]) -> bytes";
-constexpr const char kDecodeBatchSignature[] =
-    "def decode_batch(self, ids: numpy.typing.NDArray[numpy.uint16] | "
-    "numpy.typing.NDArray[numpy.uint32], offsets: numpy.typing.NDArray[numpy.int64]) -> "
-    "tuple[bytes, numpy.typing.NDArray[numpy.int64]]";
+constexpr const char kDecodeSignature32[] =
+    "def decode(self, ids: numpy.typing.NDArray[numpy.uint32]) -> bytes";
+constexpr const char kDecodeSignature16[] =
+    "def decode(self, ids: numpy.typing.NDArray[numpy.uint16]) -> bytes";
+constexpr const char kDecodeBatchSignature32[] =
+    "def decode_batch(self, ids: numpy.typing.NDArray[numpy.uint32], offsets: "
+    "numpy.typing.NDArray[numpy.int64]) -> tuple[bytes, numpy.typing.NDArray[numpy.int64]]";
+constexpr const char kDecodeBatchSignature16[] =
+    "def decode_batch(self, ids: numpy.typing.NDArray[numpy.uint16], offsets: "
+    "numpy.typing.NDArray[numpy.int64]) -> tuple[bytes, numpy.typing.NDArray[numpy.int64]]";
 
 }  // namespace
 
@@ -303,14 +306,15 @@ void register_transform(nb::module_& module) {
       .def("decode", &Decode<std::uint32_t>, nb::arg("ids").noconvert(),
            "The bytes of ids [T]; a special token gives its name. Raises InvalidArgumentError for "
            "an id that is not in the vocabulary, TypeError for another dtype.",
-           nb::sig(kDecodeSignature))
-      .def("decode", &Decode<std::uint16_t>, nb::arg("ids").noconvert(), nb::sig(kDecodeSignature))
+           nb::sig(kDecodeSignature32))
+      .def("decode", &Decode<std::uint16_t>, nb::arg("ids").noconvert(),
+           nb::sig(kDecodeSignature16))
       .def("decode_batch", &DecodeBatch<std::uint32_t>, nb::arg("ids").noconvert(),
            nb::arg("offsets").noconvert(),
            "(bytes of all texts, byte offsets int64 [N + 1]) of what encode_batch gave.",
-           nb::sig(kDecodeBatchSignature))
+           nb::sig(kDecodeBatchSignature32))
       .def("decode_batch", &DecodeBatch<std::uint16_t>, nb::arg("ids").noconvert(),
-           nb::arg("offsets").noconvert(), nb::sig(kDecodeBatchSignature))
+           nb::arg("offsets").noconvert(), nb::sig(kDecodeBatchSignature16))
       .def(
           "special_token_id",
           [](const Tokenizer& t, const std::string& name) { return t.SpecialTokenId(name); },

@@ -1,6 +1,6 @@
 """The C++ engine of Widestream."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 import os
 from typing import Annotated, Any, overload
 
@@ -67,18 +67,16 @@ class Tokenizer:
         """The number of ids of each text: int64 [N]."""
 
     @overload
-    def decode(self, ids: numpy.typing.NDArray[numpy.uint16] | numpy.typing.NDArray[numpy.uint32]) -> bytes:
+    def decode(self, ids: numpy.typing.NDArray[numpy.uint32]) -> bytes:
         """
         The bytes of ids [T]; a special token gives its name. Raises InvalidArgumentError for an id that is not in the vocabulary, TypeError for another dtype.
         """
 
     @overload
-    def decode(self, ids: numpy.typing.NDArray[numpy.uint16] | numpy.typing.NDArray[numpy.uint32]) -> bytes: ...
+    def decode(self, ids: numpy.typing.NDArray[numpy.uint16]) -> bytes: ...
     @overload
     def decode_batch(
-        self,
-        ids: numpy.typing.NDArray[numpy.uint16] | numpy.typing.NDArray[numpy.uint32],
-        offsets: numpy.typing.NDArray[numpy.int64],
+        self, ids: numpy.typing.NDArray[numpy.uint32], offsets: numpy.typing.NDArray[numpy.int64]
     ) -> tuple[bytes, numpy.typing.NDArray[numpy.int64]]:
         """
         (bytes of all texts, byte offsets int64 [N + 1]) of what encode_batch gave.
@@ -86,9 +84,7 @@ class Tokenizer:
 
     @overload
     def decode_batch(
-        self,
-        ids: numpy.typing.NDArray[numpy.uint16] | numpy.typing.NDArray[numpy.uint32],
-        offsets: numpy.typing.NDArray[numpy.int64],
+        self, ids: numpy.typing.NDArray[numpy.uint16], offsets: numpy.typing.NDArray[numpy.int64]
     ) -> tuple[bytes, numpy.typing.NDArray[numpy.int64]]: ...
     def special_token_id(self, name: str) -> int | None:
         """The id of a special token such as "<|endoftext|>", or None."""
@@ -118,6 +114,46 @@ class Tokenizer:
     @property
     def digest(self) -> str:
         """32 hexadecimal digits over everything that decides ids."""
+
+class TokenizeJob:
+    """
+    Files of records to a Megatron .bin and .idx; widestream.tokenizer.tokenize_files is its public face. `encoder`: a Tokenizer, or (callable list[bytes] -> (uint32 [T], int64 [N + 1]), vocabulary size, digest).
+    """
+
+    def __init__(
+        self,
+        paths: list,
+        output: object,
+        encoder: object,
+        *,
+        format: str = "",
+        text: str = "text",
+        append: Sequence[int] = [],
+        skip_bad_records: bool = False,
+        record_bytes: int = 33554432,
+        threads: int = 0,
+        overwrite: bool = False,
+        restart: bool = False,
+        checkpoint_bytes: int = 67108864,
+    ) -> None: ...
+    def run(self) -> None:
+        """Works until the output is there. Call once."""
+
+    def cancel(self) -> None:
+        """Makes run raise CancelledError soon; from any thread."""
+
+    def progress(self) -> dict[str, Any]:
+        """
+        documents, empty, bad, tokens, text_bytes, resumed_documents, resumed_text_bytes, shards, shards_done, input_bytes, input_bytes_done, assembling. From any thread.
+        """
+
+    @property
+    def id_bytes(self) -> int:
+        """2 (uint16) or 4 (int32)."""
+
+    @property
+    def first_bad_record(self) -> str:
+        """Why the first record that was left out is bad, or ""."""
 
 def check_job(job_json: str) -> str:
     """Parses and validates a resolved job; returns its canonical JSON."""

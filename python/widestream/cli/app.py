@@ -6,7 +6,7 @@ import os
 
 import typer
 
-from widestream.cli import bench, data, generate, job, runs, train
+from widestream.cli import bench, data, generate, job, runs, tokenize, train
 from widestream.cli.failures import Settings, handled
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ for _command in (
     runs.state,
     runs.journal,
     data.fetch,
+    tokenize.tokenize,
     generate.generate,
     runs.report,
     bench.bench,

@@ -67,7 +67,7 @@ class PackageTokenizer:
         self.vocabulary_size: int = max(vocabulary.values(), default=-1) + 1
         self.fits_uint16: bool = self.vocabulary_size <= 65536
         self.digest = hashlib.sha256(content).hexdigest()[:32]
-        self._ids = {id for id in vocabulary.values()}
+        self._ids = set(vocabulary.values())
         self._lock = threading.Lock()
         self._truncating: tuple[tuple[bool, int], Any] | None = None
 
