@@ -1,7 +1,5 @@
 #include "engine/transform/encoder.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -77,7 +75,7 @@ std::size_t MergeCached(const Encoder::Context& context, const char* word, std::
   }
   std::size_t count = 1;
   if (bytes > WordKey::kMaxBytes) {
-    scratch[0] = context.bpe->WholeWords().FindLong(word, bytes);
+    scratch[0] = context.bpe->FindWhole(word, bytes, hash);
   } else {
     scratch[0] = kNoId;  // the caller has looked
   }
@@ -98,7 +96,7 @@ __attribute__((noinline)) std::size_t ResolveShort(const Encoder::Context& conte
                                                    const WordKey& key, std::uint64_t hash,
                                                    std::uint32_t* scratch) {
   std::size_t count = 1;
-  scratch[0] = context.bpe->WholeWords().FindShort(key, hash);
+  scratch[0] = context.bpe->FindWhole(word, bytes, hash);
   if (scratch[0] == kNoId) {
     count = bytes <= kMostSlotIds<kNarrow> ? context.bpe->MergeShortWord(word, bytes, scratch)
                                            : MergeCached(context, word, bytes, hash, scratch);
@@ -115,7 +113,7 @@ __attribute__((noinline)) std::size_t ResolveShort(const Encoder::Context& conte
 // The same for a word of more than 15 bytes and up to kMaxLongBytes.
 __attribute__((noinline)) std::size_t ResolveLong(const Encoder::Context& context, const char* word,
                                                   std::size_t bytes, std::uint32_t* scratch) {
-  return MergeCached(context, word, bytes, XXH3_64bits(word, bytes), scratch);
+  return MergeCached(context, word, bytes, context.bpe->HashOf(word, bytes), scratch);
 }
 
 // Appends the ids of any word to the sink.
@@ -123,7 +121,7 @@ template <typename Id>
 void ResolveAny(const Encoder::Context& context, const char* word, std::size_t bytes,
                 IdSink<Id>* sink) {
   std::vector<std::uint32_t> ids;
-  const std::uint32_t whole = context.bpe->WholeWords().Find(word, bytes, bytes);
+  const std::uint32_t whole = context.bpe->FindWhole(word, bytes, context.bpe->HashOf(word, bytes));
   if (whole != kNoId) {
     ids.push_back(whole);
   } else {
@@ -147,7 +145,19 @@ inline void Commit(const Id* out, IdSink<Id>* sink) {
 
 namespace portable {
 #define WS_TARGET
-inline WordKey LoadKey(const char* word, std::size_t bytes) { return WordKey::Of(word, bytes, 16); }
+inline WordKey LoadKey(const char* word, std::size_t bytes) {
+  WordKey key;
+  std::memcpy(&key.low, word, 8);
+  std::memcpy(&key.high, word + 8, 8);
+  if (bytes < 8) {
+    key.low &= (std::uint64_t{1} << (8 * bytes)) - 1;
+    key.high = 0;
+  } else {
+    key.high &= (std::uint64_t{1} << (8 * (bytes - 8))) - 1;
+  }
+  key.high |= static_cast<std::uint64_t>(bytes) << 56;
+  return key;
+}
 #include "engine/transform/encoder_body.h"
 #undef WS_TARGET
 }  // namespace portable

@@ -7,7 +7,7 @@
 template <bool kNarrow, typename Id>
 WS_TARGET void EncodeText(const Encoder::Context& context, std::string_view text,
                           IdSink<Id>* sink) {
-  const WordTable& words = context.bpe->WholeWords();
+  const std::uint64_t seed = context.bpe->seed();
   WordCache::Bucket* const buckets = context.cache->Buckets();
   const char* p = text.data();
   const char* const end = p + text.size();
@@ -34,10 +34,10 @@ WS_TARGET void EncodeText(const Encoder::Context& context, std::string_view text
         if (end - word >= 16) [[likely]] {
           key = LoadKey(word, std::min<std::uint32_t>(kept, 15));
         } else {
-          key = WordKey::Of(word, std::min<std::uint32_t>(kept, 15), 0);
+          key = WordKey::Of(word, std::min<std::uint32_t>(kept, 15));
         }
         key.high |= static_cast<std::uint64_t>(kept & 16) << 56;
-        const std::uint64_t hash = words.Hash(key);
+        const std::uint64_t hash = key.Hash(seed);
         keys[i] = key;
         hashes[i] = hash;
         __builtin_prefetch(&buckets[WordCache::BucketOf(hash)]);

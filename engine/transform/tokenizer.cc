@@ -98,32 +98,36 @@ std::string ContentDigest(const Vocabulary& vocabulary) {
 
 class Tokenizer::Implementation {
  public:
-  explicit Implementation(std::unique_ptr<const Bpe> bpe)
-      : bpe_(std::move(bpe)), digest_(ContentDigest(bpe_->Contents())) {
-    size_ = static_cast<std::uint32_t>(bpe_->Contents().tokens.size());
-    for (const auto& [name, id] : bpe_->Contents().special_tokens) {
+  Implementation(std::unique_ptr<const Bpe> bpe, Pattern pattern,
+                 std::map<std::string, std::uint32_t> special_tokens, std::string digest)
+      : bpe_(std::move(bpe)),
+        pattern_(pattern),
+        special_tokens_(std::move(special_tokens)),
+        digest_(std::move(digest)) {
+    size_ = bpe_->TokenCount();
+    for (const auto& [name, id] : special_tokens_) {
       special_names_[id] = &name;
       size_ = std::max(size_, id + 1);
     }
-    encoder_ = std::make_unique<const internal::Encoder>(bpe_.get(), Contents().pattern,
-                                                         internal::BestIsa(), size_ <= 65536);
+    encoder_ = std::make_unique<const internal::Encoder>(bpe_.get(), pattern_, internal::BestIsa(),
+                                                         size_ <= 65536);
   }
 
   // The bytes of an id; nothing when it is not in the vocabulary.
   std::optional<std::string_view> BytesOf(std::uint32_t id) const {
-    const std::vector<std::string>& tokens = bpe_->Contents().tokens;
-    if (id < tokens.size() && !tokens[id].empty()) return tokens[id];
+    if (id < bpe_->TokenCount() && !bpe_->TokenBytes(id).empty()) return bpe_->TokenBytes(id);
     const auto special = special_names_.find(id);
     if (special == special_names_.end()) return std::nullopt;
     return *special->second;
   }
 
   std::optional<std::uint32_t> IdOf(std::string_view bytes) const {
-    const std::vector<std::string>& tokens = bpe_->Contents().tokens;
-    const auto found =
-        bytes.empty() ? tokens.end() : std::find(tokens.begin(), tokens.end(), bytes);
-    if (found == tokens.end()) return std::nullopt;
-    return static_cast<std::uint32_t>(found - tokens.begin());
+    const std::uint32_t id =
+        bytes.empty()
+            ? internal::kNoId
+            : bpe_->FindToken(bytes.data(), bytes.size(), bpe_->HashOf(bytes.data(), bytes.size()));
+    if (id == internal::kNoId) return std::nullopt;
+    return id;
   }
 
   template <typename Id>
@@ -145,7 +149,7 @@ class Tokenizer::Implementation {
 
   Status EncodeWithSpecials(std::string_view text, const EncodeOptions& options,
                             const Tokenizer& tokenizer, std::vector<std::uint32_t>* ids) const {
-    const auto& known = Contents().special_tokens;
+    const auto& known = special_tokens_;
     const auto included = [](const SpecialTokenSet& set, const std::string& name) {
       return set.all || std::find(set.names.begin(), set.names.end(), name) != set.names.end();
     };
@@ -183,7 +187,8 @@ class Tokenizer::Implementation {
     return Status::Ok();
   }
 
-  const Vocabulary& Contents() const { return bpe_->Contents(); }
+  Pattern pattern() const { return pattern_; }
+  const std::map<std::string, std::uint32_t>& special_tokens() const { return special_tokens_; }
   std::uint32_t size() const { return size_; }
   const std::string& Digest() const { return digest_; }
 
@@ -191,6 +196,8 @@ class Tokenizer::Implementation {
 
  private:
   std::unique_ptr<const Bpe> bpe_;
+  Pattern pattern_;
+  std::map<std::string, std::uint32_t> special_tokens_;
   std::string digest_;
   std::uint32_t size_ = 0;
   std::map<std::uint32_t, const std::string*> special_names_;
@@ -217,9 +224,13 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::FromBytes(
   WS_ASSIGN_OR_RETURN(Vocabulary vocabulary, json
                                                  ? internal::ReadTokenizerJson(bytes, name, pattern)
                                                  : internal::ReadTiktoken(bytes, name, pattern));
-  WS_ASSIGN_OR_RETURN(std::unique_ptr<const Bpe> bpe, Bpe::Make(std::move(vocabulary), name));
-  return std::shared_ptr<const Tokenizer>(
-      new Tokenizer(std::make_unique<const Implementation>(std::move(bpe))));
+  std::string digest = ContentDigest(vocabulary);
+  const Pattern found = vocabulary.pattern;
+  std::map<std::string, std::uint32_t> special_tokens = std::move(vocabulary.special_tokens);
+  WS_ASSIGN_OR_RETURN(std::unique_ptr<const Bpe> bpe,
+                      Bpe::Make(std::move(vocabulary), name, internal::BestIsa()));
+  return std::shared_ptr<const Tokenizer>(new Tokenizer(std::make_unique<const Implementation>(
+      std::move(bpe), found, std::move(special_tokens), std::move(digest))));
 }
 
 void Tokenizer::Encode(std::string_view text, std::vector<std::uint32_t>* ids) const {
@@ -277,7 +288,9 @@ Status Tokenizer::Encode(std::string_view text, const EncodeOptions& options, Id
                                    std::to_string(VocabularySize() - 1) +
                                    ", which 16 bits cannot hold; ask for 32-bit ids");
   }
-  if (options.allowed_special.names.empty() && !options.allowed_special.all && !options.disallowed_special.all && options.disallowed_special.names.empty() && offsets == nullptr) {
+  if (options.allowed_special.names.empty() && !options.allowed_special.all &&
+      !options.disallowed_special.all && options.disallowed_special.names.empty() &&
+      offsets == nullptr) {
     const internal::Encoder::Lease lease(&implementation_->encoder());
     internal::IdSink<Id> sink{ids};
     sink.most = options.max_tokens;
@@ -329,14 +342,14 @@ template Status Tokenizer::EncodeBatch(std::span<const std::string_view>, const 
                                        std::vector<std::uint64_t>*) const;
 
 Result<std::uint64_t> Tokenizer::Count(std::string_view text, const EncodeOptions& options) const {
-    const internal::Encoder::Lease lease(&implementation_->encoder());
-    internal::IdSink<std::uint32_t> sink{nullptr};
-    implementation_->encoder().Encode(text, lease.cache(), &sink);
+  const internal::Encoder::Lease lease(&implementation_->encoder());
+  internal::IdSink<std::uint32_t> sink{nullptr};
+  implementation_->encoder().Encode(text, lease.cache(), &sink);
   return sink.count;
 }
 
 const std::map<std::string, std::uint32_t>& Tokenizer::SpecialTokens() const {
-  return implementation_->Contents().special_tokens;
+  return implementation_->special_tokens();
 }
 std::optional<std::string_view> Tokenizer::TokenBytes(std::uint32_t id) const {
   return implementation_->BytesOf(id);
@@ -345,11 +358,11 @@ std::optional<std::uint32_t> Tokenizer::TokenId(std::string_view bytes) const {
   return implementation_->IdOf(bytes);
 }
 const char* Tokenizer::PatternName() const {
-  return internal::PatternName(implementation_->Contents().pattern);
+  return internal::PatternName(implementation_->pattern());
 }
 
 std::optional<std::uint32_t> Tokenizer::SpecialTokenId(std::string_view name) const {
-  const auto& special_tokens = implementation_->Contents().special_tokens;
+  const auto& special_tokens = implementation_->special_tokens();
   const auto found = special_tokens.find(std::string(name));
   if (found == special_tokens.end()) return std::nullopt;
   return found->second;

@@ -17,6 +17,7 @@ namespace widestream::internal {
 // files, 262,144 ids, tokens of 128 bytes.
 inline constexpr std::uint64_t kMaxTokenizerFileBytes = std::uint64_t{64} << 20;
 inline constexpr std::uint32_t kMaxTokenId = (1U << 24) - 1;
+inline constexpr std::uint32_t kMaxTokens = 1000000;  // special tokens apart
 inline constexpr std::size_t kMaxTokenBytes = 1023;
 inline constexpr std::size_t kMaxVocabularyBytes = std::size_t{16} << 20;
 // Pairs that merge; the published vocabularies have up to about a million.
