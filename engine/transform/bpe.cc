@@ -35,7 +35,7 @@ bool PairTable::Insert(std::uint32_t left, std::uint32_t right, std::uint32_t ra
   }
 }
 
-Result<std::unique_ptr<const Bpe>> Bpe::Make(Vocabulary vocabulary, const std::string& name,
+Result<std::unique_ptr<const Bpe>> Bpe::Make(const Vocabulary& vocabulary, const std::string& name,
                                              Isa isa) {
   static_assert(kMaxTokens < PairTable::kNeverId && kMaxTokens < (1U << (32 - kTagBits)) - 1);
   static_assert(kMaxMerges <= (std::size_t{1} << PairTable::kRankBits));

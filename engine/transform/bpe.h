@@ -107,9 +107,9 @@ class PairTable {
 // Merges words. Immutable and thread-safe after Make, but for a memo of its own.
 class Bpe {
  public:
-  // `name` is the file, for messages. Takes the vocabulary over.
-  static Result<std::unique_ptr<const Bpe>> Make(Vocabulary vocabulary, const std::string& name,
-                                                 Isa isa);
+  // `name` is the file, for messages.
+  static Result<std::unique_ptr<const Bpe>> Make(const Vocabulary& vocabulary,
+                                                 const std::string& name, Isa isa);
 
   std::uint32_t TokenCount() const { return static_cast<std::uint32_t>(token_ends_.size()) - 1; }
   // Empty for an id without a token. kReadableAfterToken bytes after it may be read.

@@ -21,7 +21,7 @@ std::unique_ptr<const Bpe> MakeByIdBpe(const std::vector<std::string>& more) {
   vocabulary.tokens = testing::ByteTokens(more);
   vocabulary.merge_by_id = true;
   vocabulary.whole_words_first = true;
-  auto bpe = Bpe::Make(std::move(vocabulary), "test", BestIsa());
+  auto bpe = Bpe::Make(vocabulary, "test", BestIsa());
   EXPECT_TRUE(bpe.ok()) << bpe.status().ToString();
   return std::move(bpe).value();
 }

@@ -41,8 +41,8 @@ Status CheckVocabulary(const Vocabulary& vocabulary, const std::string& name) {
   }
   std::vector<bool> single(256, false);
   std::vector<bool> special(vocabulary.tokens.size(), false);
-  for (const auto& [special_name, id] : vocabulary.special_tokens) {
-    if (id < special.size()) special[id] = true;
+  for (const AddedToken& added : vocabulary.added_tokens) {
+    if (added.id < special.size()) special[added.id] = true;
   }
   for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     const std::string& token = vocabulary.tokens[id];

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/status.h"
+#include "engine/transform/added_tokens.h"
 #include "engine/transform/pretokenizer.h"
 
 namespace widestream::internal {
@@ -34,6 +35,15 @@ struct Merge {
 struct Vocabulary {
   std::vector<std::string> tokens;                      // by id; empty: the id is a special token's
   std::map<std::string, std::uint32_t> special_tokens;  // name -> id
+  // All that are matched in the text as a whole, the special ones included.
+  std::vector<AddedToken> added_tokens;
+  // A special token that is not allowed still takes its place, so no other is found inside it.
+  bool special_tokens_hide = false;
+  // The text is normalized to NFC first.
+  bool normalize_nfc = false;
+  // Ids that the post-processor puts before and after those of a text.
+  std::vector<std::uint32_t> ids_before;
+  std::vector<std::uint32_t> ids_after;
   Pattern pattern = Pattern::kGpt2;
   // .tiktoken: any two neighbours whose bytes together are a token merge, the lowest id first.
   // Otherwise `merges` lists the pairs, best first.

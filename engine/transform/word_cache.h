@@ -8,6 +8,7 @@
 #include <new>
 
 #include "engine/transform/bpe.h"
+#include "engine/transform/id_buffer.h"
 
 namespace widestream::internal {
 
@@ -43,6 +44,9 @@ class WordCache {
 
   WordCache()
       : buckets_(Allocate<Bucket>(kBucketBits)), long_slots_(Allocate<LongSlot>(kLongSlotBits)) {}
+
+  // Scratch of the call that has the cache.
+  IdBuffer<std::uint32_t> ids;
 
   Bucket* Buckets() { return buckets_.get(); }
   static std::uint32_t BucketOf(std::uint64_t hash) {

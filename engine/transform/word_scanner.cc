@@ -238,13 +238,14 @@ ScanWordsFunction FunctionFor(Isa isa) {
   return portable::ScanWords<kPattern>;
 }
 
-// The words of DeepSeek V3, one by one.
-std::size_t ScanDeepSeek3(const char* p, const char* end, std::uint32_t* ends,
-                          std::size_t capacity) {
+// Words one by one, for the patterns without masks.
+template <Pattern kPattern>
+std::size_t ScanOneByOne(const char* p, const char* end, std::uint32_t* ends,
+                         std::size_t capacity) {
   const char* const base = p;
   std::size_t count = 0;
   for (; p != end && count < capacity; ++count) {
-    p = WordEnd(Pattern::kDeepSeek3, p, end);
+    p = WordEnd(kPattern, p, end);
     ends[count] = static_cast<std::uint32_t>(p - base);
   }
   return count;
@@ -265,9 +266,11 @@ ScanWordsFunction ScanWordsFor(Pattern pattern, Isa isa) {
     case Pattern::kQwen2:
       return FunctionFor<Pattern::kQwen2>(isa);
     case Pattern::kDeepSeek3:
-      return ScanDeepSeek3;
+      return ScanOneByOne<Pattern::kDeepSeek3>;
+    case Pattern::kGpt2Digits:
+      return ScanOneByOne<Pattern::kGpt2Digits>;
   }
-  return ScanDeepSeek3;
+  return nullptr;
 }
 
 }  // namespace widestream::internal
