@@ -37,7 +37,7 @@ bool PairTable::Insert(std::uint32_t left, std::uint32_t right, std::uint32_t ra
 
 Result<std::unique_ptr<const Bpe>> Bpe::Make(const Vocabulary& vocabulary, const std::string& name,
                                              Isa isa) {
-  static_assert(kMaxTokens < PairTable::kNeverId && kMaxTokens < (1U << (32 - kTagBits)) - 1);
+  static_assert(kMaxTokens < PairTable::kNeverId - 1 && kMaxTokens < (1U << (32 - kTagBits)) - 1);
   static_assert(kMaxMerges <= (std::size_t{1} << PairTable::kRankBits));
   std::unique_ptr<Bpe> bpe(new Bpe);
   bpe->merge_short_ = MergeShortFor(isa);
@@ -75,7 +75,7 @@ Result<std::unique_ptr<const Bpe>> Bpe::Make(const Vocabulary& vocabulary, const
 
 void Bpe::BuildTokens() {
   token_line_count_ = LineCountFor(TokenCount(), std::size(TokenLine{}.entries));
-  token_lines_.resize(token_line_count_);
+  token_lines_ = LargeArray<TokenLine>(token_line_count_);
   for (TokenLine& line : token_lines_) {
     std::fill(std::begin(line.entries), std::end(line.entries), kEmptyToken);
   }
@@ -183,7 +183,9 @@ bool Bpe::IsReachable(std::uint32_t id) const {
 void Bpe::MergeWord(const char* word, std::size_t bytes, std::vector<std::uint32_t>* ids) const {
   if (bytes > kShortWordBytes) return MergeByWindows(word, bytes, ids);
   std::uint32_t parts[kShortWordBytes];
-  ids->insert(ids->end(), parts, parts + MergeShortWord(word, bytes, parts));
+  ShortWord short_word{word, static_cast<std::uint32_t>(bytes), 0, parts};
+  MergeShortWords(&short_word, 1);
+  ids->insert(ids->end(), parts, parts + short_word.count);
 }
 
 bool Bpe::IsValidPair(std::uint32_t left, std::uint32_t right) const {

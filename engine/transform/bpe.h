@@ -15,6 +15,7 @@
 
 #include "engine/base/status.h"
 #include "engine/transform/isa.h"
+#include "engine/transform/large_array.h"
 #include "engine/transform/vocabulary.h"
 
 namespace widestream::internal {
@@ -63,8 +64,10 @@ class PairTable {
   static constexpr int kIdBits = 20;
   static constexpr int kRankBits = 24;
   static constexpr std::uint64_t kEmpty = ~std::uint64_t{0};
-  // An id that is in no pair.
+  // An id that is in no pair, and a pair of such.
   static constexpr std::uint32_t kNeverId = (1U << kIdBits) - 1;
+  static constexpr std::uint64_t kNoPair =
+      (std::uint64_t{kNeverId - 1} << kIdBits) | (kNeverId - 1);
   struct alignas(64) Line {
     std::uint64_t entries[kLineEntries];
   };
@@ -76,7 +79,9 @@ class PairTable {
   bool Insert(std::uint32_t left, std::uint32_t right, std::uint32_t rank);
   // kNoId when the two do not merge.
   std::uint32_t Find(std::uint32_t left, std::uint32_t right) const {
-    const std::uint64_t pair = Pair(left, right);
+    return Find(Pair(left, right));
+  }
+  std::uint32_t Find(std::uint64_t pair) const {
     for (std::uint32_t line = LineOf(Hash(pair), line_count_);; line = Next(line)) {
       const Line& entries = lines_[line];
       for (const std::uint64_t entry : entries.entries) {
@@ -101,7 +106,7 @@ class PairTable {
  private:
   std::uint64_t seed_ = 0;
   std::uint32_t line_count_ = 0;
-  std::vector<Line> lines_;
+  LargeArray<Line> lines_;
 };
 
 // Merges words. Immutable and thread-safe after Make, but for a memo of its own.
@@ -126,6 +131,9 @@ class Bpe {
   }
   // The id of a token by its bytes; kNoId without one. `hash` is HashOf.
   std::uint32_t FindToken(const char* word, std::size_t bytes, std::uint64_t hash) const;
+  void PrefetchToken(std::uint64_t hash) const {
+    __builtin_prefetch(&token_lines_[LineOf(hash, token_line_count_)]);
+  }
   // The id of a word that needs no merging; kNoId for any other.
   std::uint32_t FindWhole(const char* word, std::size_t bytes, std::uint64_t hash) const {
     const std::uint32_t id = FindToken(word, bytes, hash);
@@ -136,18 +144,24 @@ class Bpe {
   // Appends the ids that merging gives; bytes > 0. Never looks at whole words. Time is linear in
   // practice and O(n log n) at most, memory is that of the ids.
   void MergeWord(const char* word, std::size_t bytes, std::vector<std::uint32_t>* ids) const;
-  // For at most kShortWordBytes, which `ids` has room for; returns how many it wrote. Quadratic,
-  // but 16 bytes at a time.
+  // Words of 1 to kShortWordBytes bytes; `ids` has room for as many ids, `count` becomes their
+  // number. Quadratic, but with vectors; several at once are faster than one by one, most of all if
+  // of about one length.
   static constexpr std::size_t kShortWordBytes = 64;
-  std::size_t MergeShortWord(const char* word, std::size_t bytes, std::uint32_t* ids) const {
-    return merge_short_(*this, word, bytes, ids);
+  struct ShortWord {
+    const char* bytes;
+    std::uint32_t size;
+    std::uint32_t count;
+    std::uint32_t* ids;
+  };
+  void MergeShortWords(ShortWord* words, std::size_t count) const {
+    merge_short_(*this, words, count);
   }
   // For words of up to 4 GB, of the same result; O(n log n) with a heap.
   void MergeByHeap(const char* word, std::size_t bytes, std::vector<std::uint32_t>* ids) const;
 
-  // For the implementations of MergeShortWord.
-  using MergeShortFunction = std::size_t (*)(const Bpe& bpe, const char* word, std::size_t bytes,
-                                             std::uint32_t* ids);
+  // For the implementations of MergeShortWords.
+  using MergeShortFunction = void (*)(const Bpe& bpe, ShortWord* words, std::size_t count);
   const PairTable& Pairs() const { return pairs_; }
   const std::uint32_t* ByteIds() const { return byte_ids_; }
   const std::uint32_t* BytePairRanks() const { return byte_pair_ranks_.data(); }
@@ -184,7 +198,7 @@ class Bpe {
   std::vector<std::uint32_t> merged_ids_;
   PairTable pairs_;
   std::uint32_t token_line_count_ = 0;
-  std::vector<TokenLine> token_lines_;
+  LargeArray<TokenLine> token_lines_;
   // Whether merging a token's bytes gives the token: 0 not known yet, 1 yes, 2 no.
   std::unique_ptr<std::atomic<std::uint8_t>[]> reachable_;
 };

@@ -87,8 +87,7 @@ RC_GTEST_PROP(Bpe, ShortAndLongMergingEqualTheDefinition, ()) {
   const Ids expected = ReferenceMerge(testing::ByteTokens(more), word);
   Ids by_short;
   Ids by_long;
-  by_short.resize(Bpe::kShortWordBytes);
-  by_short.resize(bpe->MergeShortWord(word.data(), word.size(), by_short.data()));
+  bpe->MergeWord(word.data(), word.size(), &by_short);
   bpe->MergeByHeap(word.data(), word.size(), &by_long);
   RC_ASSERT(by_short == expected);
   RC_ASSERT(by_long == expected);

@@ -27,10 +27,12 @@ struct Keys {
     for (const std::uint32_t key : keys) least = std::min(least, key);
     return least;
   }
-  void Set(unsigned at, std::uint32_t key) { keys[at] = key; }
+  void Set(std::uint64_t lanes, std::uint32_t key) {
+    if (lanes != 0) keys[std::countr_zero(lanes)] = key;
+  }
 };
-inline std::uint32_t FindPair(const PairTable& pairs, std::uint32_t left, std::uint32_t right) {
-  return pairs.Find(left, right);
+inline std::uint32_t FindPair(const PairTable& pairs, std::uint64_t pair) {
+  return pairs.Find(pair);
 }
 #include "engine/transform/merge_short_body.h"
 #undef WS_TARGET
@@ -56,12 +58,13 @@ struct Keys {
     four = _mm_min_epu32(four, _mm_shuffle_epi32(four, 0xB1));
     return static_cast<std::uint32_t>(_mm_cvtsi128_si32(four));
   }
-  WS_TARGET inline void Set(unsigned at, std::uint32_t key) {
-    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  WS_TARGET inline void Set(std::uint64_t lanes, std::uint32_t key) {
+    const __m256i numbers = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const __m256i value = _mm256_set1_epi32(static_cast<int>(key));
+    const int at = lanes != 0 ? std::countr_zero(lanes) : -1;
     for (int i = 0; i < kVectors; ++i) {
-      const __m256i wanted = _mm256_set1_epi32(static_cast<int>(at) - 8 * i);
-      keys[i] = _mm256_blendv_epi8(keys[i], value, _mm256_cmpeq_epi32(lanes, wanted));
+      const __m256i wanted = _mm256_set1_epi32(at - 8 * i);
+      keys[i] = _mm256_blendv_epi8(keys[i], value, _mm256_cmpeq_epi32(numbers, wanted));
     }
   }
 };
@@ -71,18 +74,18 @@ WS_TARGET inline unsigned Matches(const std::uint64_t* entries, __m256i wanted) 
   return static_cast<unsigned>(_mm256_movemask_pd(_mm256_castsi256_pd(
       _mm256_cmpeq_epi64(_mm256_srli_epi64(found, PairTable::kRankBits), wanted))));
 }
-WS_TARGET inline std::uint32_t FindPair(const PairTable& pairs, std::uint32_t left,
-                                        std::uint32_t right) {
-  const std::uint64_t pair = PairTable::Pair(left, right);
+WS_TARGET inline std::uint32_t FindPair(const PairTable& pairs, std::uint64_t pair) {
   const __m256i wanted = _mm256_set1_epi64x(static_cast<long long>(pair));
   for (std::uint32_t line = LineOf(pairs.Hash(pair), pairs.LineCount());; line = pairs.Next(line)) {
     const PairTable::Line& entries = pairs.Lines()[line];
     const unsigned match =
         Matches(entries.entries, wanted) | (Matches(entries.entries + 4, wanted) << 4);
-    if (match != 0) {
-      return static_cast<std::uint32_t>(entries.entries[std::countr_zero(match)] & 0xFFFFFF);
+    const std::uint64_t entry = entries.entries[std::countr_zero(match | 0x80U)];
+    if (match == 0 && entries.entries[PairTable::kLineEntries - 1] != PairTable::kEmpty)
+        [[unlikely]] {
+      continue;
     }
-    if (entries.entries[PairTable::kLineEntries - 1] == PairTable::kEmpty) return kNoId;
+    return match != 0 ? static_cast<std::uint32_t>(entry & 0xFFFFFF) : kNoId;
   }
 }
 #include "engine/transform/merge_short_body.h"
@@ -110,27 +113,26 @@ struct Keys {
     four = _mm_min_epu32(four, _mm_shuffle_epi32(four, 0xB1));
     return static_cast<std::uint32_t>(_mm_cvtsi128_si32(four));
   }
-  WS_TARGET inline void Set(unsigned at, std::uint32_t key) {
-    const std::uint64_t lane = std::uint64_t{1} << at;
+  WS_TARGET inline void Set(std::uint64_t lanes, std::uint32_t key) {
     for (int i = 0; i < kVectors; ++i) {
-      keys[i] = _mm512_mask_set1_epi32(keys[i], static_cast<__mmask16>(lane >> (16 * i)),
+      keys[i] = _mm512_mask_set1_epi32(keys[i], static_cast<__mmask16>(lanes >> (16 * i)),
                                        static_cast<int>(key));
     }
   }
 };
-WS_TARGET inline std::uint32_t FindPair(const PairTable& pairs, std::uint32_t left,
-                                        std::uint32_t right) {
-  const std::uint64_t pair = PairTable::Pair(left, right);
+WS_TARGET inline std::uint32_t FindPair(const PairTable& pairs, std::uint64_t pair) {
   const __m512i wanted = _mm512_set1_epi64(static_cast<long long>(pair));
   for (std::uint32_t line = LineOf(pairs.Hash(pair), pairs.LineCount());; line = pairs.Next(line)) {
     const PairTable::Line& entries = pairs.Lines()[line];
     const __m512i found = _mm512_load_si512(entries.entries);
     const unsigned match =
         _mm512_cmpeq_epi64_mask(_mm512_srli_epi64(found, PairTable::kRankBits), wanted);
-    if (match != 0) {
-      return static_cast<std::uint32_t>(entries.entries[std::countr_zero(match)] & 0xFFFFFF);
+    const std::uint64_t entry = entries.entries[std::countr_zero(match | 0x80U)];
+    if (match == 0 && entries.entries[PairTable::kLineEntries - 1] != PairTable::kEmpty)
+        [[unlikely]] {
+      continue;
     }
-    if (entries.entries[PairTable::kLineEntries - 1] == PairTable::kEmpty) return kNoId;
+    return match != 0 ? static_cast<std::uint32_t>(entry & 0xFFFFFF) : kNoId;
   }
 }
 #include "engine/transform/merge_short_body.h"
