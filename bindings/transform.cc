@@ -283,24 +283,24 @@ void register_transform(nb::module_& module) {
                   "InvalidArgumentError.",
                   nb::sig("def from_file(path: str | os.PathLike[str], pattern: str = '') -> "
                           "Tokenizer"))
-      .def("encode", &Encode, nb::arg("text"), nb::arg("options") = nb::none(),
+      .def("encode", &Encode, nb::arg("text").none(), nb::arg("options") = nb::none(),
            nb::arg("narrow") = false,
            "The ids of a text: numpy array [T]. Raises UnicodeEncodeError for a str with lone "
            "surrogates.",
            nb::sig(kEncodeSignature))
-      .def("encode_with_offsets", &EncodeWithOffsets, nb::arg("text"),
+      .def("encode_with_offsets", &EncodeWithOffsets, nb::arg("text").none(),
            nb::arg("options") = nb::none(), nb::arg("narrow") = false,
            nb::arg("characters") = false,
            "(ids [T], begin uint64 [T], end uint64 [T]) in bytes, or in characters.",
            nb::sig(kOffsetsSignature))
-      .def("encode_batch", &EncodeBatch, nb::arg("texts"), nb::arg("options") = nb::none(),
+      .def("encode_batch", &EncodeBatch, nb::arg("texts").none(), nb::arg("options") = nb::none(),
            nb::arg("narrow") = false, nb::arg("threads") = 1,
            "The ids of N texts, one after the other: (ids [T], offsets int64 [N + 1]); text i has "
            "ids[offsets[i]:offsets[i + 1]].",
            nb::sig(kBatchSignature))
-      .def("count", &Count, nb::arg("text"), nb::arg("options") = nb::none(),
+      .def("count", &Count, nb::arg("text").none(), nb::arg("options") = nb::none(),
            "The number of ids that encode would give.", nb::sig(kCountSignature))
-      .def("count_batch", &CountTexts, nb::arg("texts"), nb::arg("options") = nb::none(),
+      .def("count_batch", &CountTexts, nb::arg("texts").none(), nb::arg("options") = nb::none(),
            nb::arg("threads") = 1, "The number of ids of each text: int64 [N].",
            nb::sig(kCountBatchSignature))
       .def("decode", &Decode<std::uint32_t>, nb::arg("ids").noconvert(),

@@ -1,7 +1,5 @@
 #include "engine/transform/encoder.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -29,101 +27,16 @@ namespace {
 
 constexpr std::size_t kBatchWords = 1024;
 constexpr std::size_t kGroupWords = 32;
-// Copying a slot's ids writes up to this many.
+// Copying a slot's ids writes as many.
 constexpr std::size_t kSlotIds = 8;
-
-// Room for the ids of one word, and of a group whose words are of kMaxLongBytes.
-constexpr std::size_t kScratchIds = 64;
-constexpr std::size_t kGroupIds = kGroupWords * 48 + kScratchIds;
-
-template <bool kNarrow>
-constexpr std::size_t kMostSlotIds = kNarrow ? 7 : 5;
-
-template <bool kNarrow>
-void PackIds(const std::uint32_t* ids, std::size_t count, WordCache::Slot* slot) {
-  constexpr std::size_t kBytes = kNarrow ? 2 : 3;
-  std::memset(slot->ids, 0, sizeof(slot->ids));
-  for (std::size_t i = 0; i < count; ++i) std::memcpy(slot->ids + i * kBytes, &ids[i], kBytes);
-  slot->count = static_cast<std::uint8_t>(count);
-}
-
-// Writes kMostSlotIds<kNarrow> ids, of which the slot's count are valid; room for kSlotIds.
-template <bool kNarrow, typename Id>
-inline void CopySlotIds(const WordCache::Slot& slot, Id* out) {
-  if constexpr (kNarrow) {
-    std::uint16_t ids[8];
-    std::memcpy(ids, slot.ids, 16);
-    for (int i = 0; i < 8; ++i) out[i] = ids[i];
-  } else {
-    for (int i = 0; i < 4; ++i) {
-      std::uint32_t id = 0;
-      std::memcpy(&id, slot.ids + 3 * i, 4);
-      out[i] = id & 0xFFFFFF;
-    }
-    std::uint32_t last = 0;
-    std::memcpy(&last, slot.ids + 11, 4);
-    out[4] = last >> 8;
-  }
-}
-
-// The ids of a word of up to kMaxLongBytes by merging, through the table of long words. Writes them
-// to `scratch` and returns how many.
-std::size_t MergeCached(const Encoder::Context& context, const char* word, std::size_t bytes,
-                        std::uint64_t hash, std::uint32_t* scratch) {
-  WordCache::LongSlot* const slot = context.cache->LongSlotOf(hash);
-  if (slot->bytes == bytes && std::memcmp(slot->word, word, bytes) == 0) {
-    std::memcpy(scratch, slot->ids, sizeof(slot->ids));
-    return slot->count;
-  }
-  std::size_t count = 1;
-  if (bytes > WordKey::kMaxBytes) {
-    scratch[0] = context.bpe->WholeWords().FindLong(word, bytes);
-  } else {
-    scratch[0] = kNoId;  // the caller has looked
-  }
-  if (scratch[0] == kNoId) count = context.bpe->MergeShortWord(word, bytes, scratch);
-  if (count <= WordCache::kMaxLongIds) {
-    slot->bytes = static_cast<std::uint8_t>(bytes);
-    slot->count = static_cast<std::uint8_t>(count);
-    std::memcpy(slot->word, word, bytes);
-    std::memcpy(slot->ids, scratch, count * sizeof(scratch[0]));
-  }
-  return count;
-}
-
-// The ids of a word that is not in the table of short words; puts it there if they fit.
-template <bool kNarrow>
-__attribute__((noinline)) std::size_t ResolveShort(const Encoder::Context& context,
-                                                   const char* word, std::size_t bytes,
-                                                   const WordKey& key, std::uint64_t hash,
-                                                   std::uint32_t* scratch) {
-  std::size_t count = 1;
-  scratch[0] = context.bpe->WholeWords().FindShort(key, hash);
-  if (scratch[0] == kNoId) {
-    count = bytes <= kMostSlotIds<kNarrow> ? context.bpe->MergeShortWord(word, bytes, scratch)
-                                           : MergeCached(context, word, bytes, hash, scratch);
-  }
-  if (count <= kMostSlotIds<kNarrow>) {
-    WordCache::Bucket& bucket = context.cache->Buckets()[WordCache::BucketOf(hash)];
-    bucket.ways[1] = bucket.ways[0];
-    bucket.ways[0].key = key;
-    PackIds<kNarrow>(scratch, count, &bucket.ways[0]);
-  }
-  return count;
-}
-
-// The same for a word of more than 15 bytes and up to kMaxLongBytes.
-__attribute__((noinline)) std::size_t ResolveLong(const Encoder::Context& context, const char* word,
-                                                  std::size_t bytes, std::uint32_t* scratch) {
-  return MergeCached(context, word, bytes, XXH3_64bits(word, bytes), scratch);
-}
+constexpr std::size_t kGroupIds = kGroupWords * kSlotIds;
 
 // Appends the ids of any word to the sink.
 template <typename Id>
 void ResolveAny(const Encoder::Context& context, const char* word, std::size_t bytes,
                 IdSink<Id>* sink) {
   std::vector<std::uint32_t> ids;
-  const std::uint32_t whole = context.bpe->WholeWords().Find(word, bytes, bytes);
+  const std::uint32_t whole = context.bpe->FindWhole(word, bytes, context.bpe->HashOf(word, bytes));
   if (whole != kNoId) {
     ids.push_back(whole);
   } else {
@@ -145,9 +58,180 @@ inline void Commit(const Id* out, IdSink<Id>* sink) {
   sink->buffer->SetSize(size);
 }
 
+// The words of a group that the cache does not have. Add them all, Resolve, use the slots that Add
+// gave, then Keep, which changes the cache.
+class Missed {
+ public:
+  // The count of a slot whose ids are not in it but given by Append.
+  static constexpr std::uint8_t kElsewhere = 255;
+
+  void Clear() { count_ = 0; }
+
+  const WordCache::Slot* Add(const char* word, std::uint32_t bytes, const WordKey& key,
+                             std::uint64_t hash) {
+    Word& added = words_[count_];
+    added.bytes = word;
+    added.size = bytes;
+    added.hash = hash;
+    WordCache::Slot& slot = slots_[count_];
+    slot.key = key;
+    ++count_;
+    return &slot;
+  }
+
+  template <bool kNarrow>
+  void Resolve(const Encoder::Context& context);
+
+  template <typename Id>
+  void Append(const Encoder::Context& context, const WordCache::Slot& slot, IdSink<Id>* sink) {
+    const Word& word = words_[&slot - slots_];
+    if (word.count == 0) return ResolveAny(context, word.bytes, word.size, sink);
+    sink->count += word.count;
+    if (sink->buffer == nullptr) return;
+    sink->buffer->Reserve(word.count);
+    Id* const out = sink->buffer->data() + sink->buffer->size();
+    for (std::uint32_t i = 0; i < word.count; ++i) out[i] = static_cast<Id>(word.ids[i]);
+    sink->buffer->SetSize(sink->buffer->size() + word.count);
+  }
+
+  void Keep(WordCache* cache) {
+    for (std::size_t i = 0; i < count_; ++i) {
+      const Word& word = words_[i];
+      if (slots_[i].count != kElsewhere) {
+        WordCache::Bucket& bucket = cache->Buckets()[WordCache::BucketOf(word.hash)];
+        bucket.ways[1] = bucket.ways[0];
+        bucket.ways[0] = slots_[i];
+      }
+      if (!word.merged || word.count > WordCache::kMaxLongIds) continue;
+      WordCache::LongSlot* const slot = cache->LongSlotOf(word.hash);
+      slot->bytes = static_cast<std::uint8_t>(word.size);
+      slot->count = static_cast<std::uint8_t>(word.count);
+      std::memcpy(slot->word, word.bytes, word.size);
+      std::memcpy(slot->ids, word.ids, word.count * sizeof(word.ids[0]));
+    }
+  }
+
+ private:
+  struct Word {
+    const char* bytes;
+    std::uint32_t size;
+    std::uint32_t count;  // 0: longer than the cache takes
+    std::uint64_t hash;
+    bool merged;  // and not in a slot of its own
+    std::uint32_t ids[Bpe::kShortWordBytes];
+  };
+
+  std::size_t count_ = 0;
+  Word words_[kGroupWords];
+  WordCache::Slot slots_[kGroupWords];
+};
+
+template <bool kNarrow>
+__attribute__((noinline)) void Missed::Resolve(const Encoder::Context& context) {
+  // A slot holds as many ids.
+  constexpr std::uint32_t kMostIds = kNarrow ? 7 : 5;
+  constexpr std::size_t kIdBytes = kNarrow ? 2 : 3;
+  const Bpe& bpe = *context.bpe;
+  for (std::size_t i = 0; i < count_; ++i) {
+    Word& word = words_[i];
+    word.count = 0;
+    word.merged = false;
+    if (word.size > WordCache::kMaxLongBytes) continue;
+    if (word.size > WordKey::kMaxBytes) {
+      word.hash = bpe.HashOf(word.bytes, word.size);
+      __builtin_prefetch(context.cache->LongSlotOf(word.hash));
+    }
+    bpe.PrefetchToken(word.hash);
+  }
+  // Words to merge, by length, since those of one call take as long as the longest.
+  Bpe::ShortWord shorter[kGroupWords];
+  Bpe::ShortWord longer[kGroupWords];
+  std::uint32_t shorter_of[kGroupWords];
+  std::uint32_t longer_of[kGroupWords];
+  std::size_t shorter_count = 0;
+  std::size_t longer_count = 0;
+  for (std::uint32_t i = 0; i < count_; ++i) {
+    Word& word = words_[i];
+    if (word.size > WordCache::kMaxLongBytes) continue;
+    const std::uint32_t whole = bpe.FindWhole(word.bytes, word.size, word.hash);
+    if (whole != kNoId) {
+      word.ids[0] = whole;
+      word.count = 1;
+      continue;
+    }
+    if (word.size > kMostIds) {
+      const WordCache::LongSlot& slot = *context.cache->LongSlotOf(word.hash);
+      if (slot.bytes == word.size && std::memcmp(slot.word, word.bytes, word.size) == 0) {
+        std::memcpy(word.ids, slot.ids, sizeof(slot.ids));
+        word.count = slot.count;
+        continue;
+      }
+    }
+    const Bpe::ShortWord job{word.bytes, word.size, 0, word.ids};
+    if (word.size <= 16) {
+      shorter_of[shorter_count] = i;
+      shorter[shorter_count++] = job;
+    } else {
+      longer_of[longer_count] = i;
+      longer[longer_count++] = job;
+    }
+  }
+  bpe.MergeShortWords(shorter, shorter_count);
+  bpe.MergeShortWords(longer, longer_count);
+  for (std::size_t i = 0; i < shorter_count; ++i) {
+    words_[shorter_of[i]].count = shorter[i].count;
+    words_[shorter_of[i]].merged = shorter[i].count > kMostIds;
+  }
+  for (std::size_t i = 0; i < longer_count; ++i) {
+    words_[longer_of[i]].count = longer[i].count;
+    words_[longer_of[i]].merged = true;
+  }
+  for (std::size_t i = 0; i < count_; ++i) {
+    const Word& word = words_[i];
+    WordCache::Slot& slot = slots_[i];
+    slot.count = kElsewhere;
+    if (word.count == 0 || word.count > kMostIds || word.size > WordKey::kMaxBytes) continue;
+    slot.count = static_cast<std::uint8_t>(word.count);
+    std::memset(slot.ids, 0, sizeof(slot.ids));
+    for (std::uint32_t k = 0; k < word.count; ++k) {
+      std::memcpy(slot.ids + k * kIdBytes, &word.ids[k], kIdBytes);
+    }
+  }
+}
+
 namespace portable {
 #define WS_TARGET
-inline WordKey LoadKey(const char* word, std::size_t bytes) { return WordKey::Of(word, bytes, 16); }
+inline WordKey LoadKey(const char* word, std::size_t bytes) {
+  WordKey key;
+  std::memcpy(&key.low, word, 8);
+  std::memcpy(&key.high, word + 8, 8);
+  if (bytes < 8) {
+    key.low &= (std::uint64_t{1} << (8 * bytes)) - 1;
+    key.high = 0;
+  } else {
+    key.high &= (std::uint64_t{1} << (8 * (bytes - 8))) - 1;
+  }
+  key.high |= static_cast<std::uint64_t>(bytes) << 56;
+  return key;
+}
+inline bool IsSlotOf(const WordCache::Slot& slot, const WordKey& key) {
+  return ((slot.key.low ^ key.low) | (slot.key.high ^ key.high)) == 0;
+}
+template <bool kNarrow, typename Id>
+inline void CopyIds(const WordCache::Slot& slot, Id* out) {
+  if constexpr (kNarrow) {
+    std::uint16_t ids[8];
+    std::memcpy(ids, slot.ids, 16);
+    for (int i = 0; i < 8; ++i) out[i] = ids[i];
+  } else {
+    for (int i = 0; i < 5; ++i) {
+      // The last 4 bytes reach the count, which is cut off.
+      std::uint32_t id = 0;
+      std::memcpy(&id, slot.ids + 3 * i, 4);
+      out[i] = id & 0xFFFFFF;
+    }
+  }
+}
 #include "engine/transform/encoder_body.h"
 #undef WS_TARGET
 }  // namespace portable
@@ -156,14 +240,41 @@ inline WordKey LoadKey(const char* word, std::size_t bytes) { return WordKey::Of
 namespace avx2 {
 #define WS_TARGET __attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt")))
 WS_TARGET inline WordKey LoadKey(const char* word, std::size_t bytes) {
-  WordKey key;
-  std::memcpy(&key.low, word, 8);
-  std::memcpy(&key.high, word + 8, 8);
-  const unsigned bits = static_cast<unsigned>(bytes) * 8;
-  key.low = _bzhi_u64(key.low, bits);
-  key.high = _bzhi_u64(key.high, bits > 64 ? bits - 64 : 0);
-  key.high |= static_cast<std::uint64_t>(bytes) << 56;
-  return key;
+  // Row n keeps n bytes and holds n in the last.
+  alignas(64) static constexpr auto kMasks = [] {
+    std::array<std::array<unsigned char, 32>, 16> rows{};
+    for (unsigned n = 0; n < 16; ++n) {
+      for (unsigned i = 0; i < n; ++i) rows[n][i] = 0xFF;
+      rows[n][31] = static_cast<unsigned char>(n);
+    }
+    return rows;
+  }();
+  const __m128i* const row = reinterpret_cast<const __m128i*>(kMasks[bytes].data());
+  const __m128i loaded = _mm_loadu_si128(reinterpret_cast<const __m128i*>(word));
+  const __m128i key =
+      _mm_or_si128(_mm_and_si128(loaded, _mm_load_si128(row)), _mm_load_si128(row + 1));
+  return {static_cast<std::uint64_t>(_mm_cvtsi128_si64(key)),
+          static_cast<std::uint64_t>(_mm_extract_epi64(key, 1))};
+}
+WS_TARGET inline bool IsSlotOf(const WordCache::Slot& slot, const WordKey& key) {
+  const __m128i differs = _mm_xor_si128(_mm_load_si128(reinterpret_cast<const __m128i*>(&slot.key)),
+                                        _mm_loadu_si128(reinterpret_cast<const __m128i*>(&key)));
+  return _mm_testz_si128(differs, differs) != 0;
+}
+template <bool kNarrow, typename Id>
+WS_TARGET inline void CopyIds(const WordCache::Slot& slot, Id* out) {
+  const __m128i packed = _mm_load_si128(reinterpret_cast<const __m128i*>(slot.ids));
+  if constexpr (kNarrow && sizeof(Id) == 2) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), packed);
+  } else if constexpr (kNarrow) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_cvtepu16_epi32(packed));
+  } else {
+    const __m256i order =
+        _mm256_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1,  //
+                         12, 13, 14, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out),
+                        _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(packed), order));
+  }
 }
 #include "engine/transform/encoder_body.h"
 #undef WS_TARGET
@@ -208,24 +319,24 @@ void Encoder::GiveBack(WordCache* cache) const {
 
 template <typename Id>
 void Encoder::Encode(std::string_view text, WordCache* cache, IdSink<Id>* sink) const {
-  const Context context{bpe_, cache, scan_};
   // The scanner counts in 32 bits.
   if (text.size() > 0xFFFFFFFF) return EncodeHuge(text, cache, sink);
+  const Context context{bpe_, cache, scan_};
+  const auto encode = [&]<bool kNarrow>() {
+    const bool count = sink->buffer == nullptr;
 #if defined(__x86_64__)
-  if (isa_ != Isa::kPortable) {
-    if constexpr (sizeof(Id) == 2) {
-      return avx2::EncodeText<true>(context, text, sink);
-    } else {
-      return narrow_ids_ ? avx2::EncodeText<true>(context, text, sink)
-                         : avx2::EncodeText<false>(context, text, sink);
+    if (isa_ != Isa::kPortable) {
+      return count ? avx2::EncodeText<kNarrow, true>(context, text, sink)
+                   : avx2::EncodeText<kNarrow, false>(context, text, sink);
     }
-  }
 #endif
-  if constexpr (sizeof(Id) == 2) {
-    return portable::EncodeText<true>(context, text, sink);
-  } else {
-    return narrow_ids_ ? portable::EncodeText<true>(context, text, sink)
-                       : portable::EncodeText<false>(context, text, sink);
+    return count ? portable::EncodeText<kNarrow, true>(context, text, sink)
+                 : portable::EncodeText<kNarrow, false>(context, text, sink);
+  };
+  if (sizeof(Id) == 2 || narrow_ids_) {
+    encode.template operator()<true>();
+  } else if constexpr (sizeof(Id) == 4) {
+    encode.template operator()<false>();
   }
 }
 

@@ -51,6 +51,8 @@ const char* NumbersEnd(const char* q, const char* end) {
   return q;
 }
 
+// `kDigits`: each number is a word, and is like the end of the text for what stands before it.
+template <bool kDigits>
 const char* Gpt2WordEnd(const char* p, const char* end) {
   const char* q = p;
   if (*p == ' ' && end - p > 1) {
@@ -62,9 +64,17 @@ const char* Gpt2WordEnd(const char* p, const char* end) {
   const CharacterClass c = character.character_class;
   q += character.bytes;
   if (IsIn(c, kLetterClasses)) return SkipRun(q, end, kLetterClasses);
-  if (IsIn(c, kNumberClasses)) return SkipRun(q, end, kNumberClasses);
   if (IsIn(c, kOtherClasses)) return SkipRun(q, end, kOtherClasses);
-  return SpaceBeforeWord(ScanSpace(p, end), p, end);
+  if (IsIn(c, kNumberClasses)) {
+    if (!kDigits) return SkipRun(q, end, kNumberClasses);
+    return *p == ' ' ? p + 1 : q;
+  }
+  const SpaceRun run = ScanSpace(p, end);
+  if (kDigits && run.end != end &&
+      IsIn(CharacterAt(run.end, end).character_class, kNumberClasses)) {
+    return run.end;
+  }
+  return SpaceBeforeWord(run, p, end);
 }
 
 template <bool kSpaceToEnd, int kMostNumbers>
@@ -239,6 +249,8 @@ const char* PatternName(Pattern pattern) {
       return "qwen2";
     case Pattern::kDeepSeek3:
       return "deepseek3";
+    case Pattern::kGpt2Digits:
+      return "gpt2-digits";
   }
   return "unknown";
 }
@@ -253,7 +265,7 @@ std::optional<Pattern> PatternOfName(std::string_view name) {
 }
 
 const char* PatternNames() {
-  return R"("gpt2" (also for r50k and p50k), "cl100k", "o200k", "llama3", "qwen2" or "deepseek3")";
+  return R"("gpt2" (also for r50k and p50k), "cl100k", "o200k", "llama3", "qwen2", "deepseek3" or "gpt2-digits")";
 }
 
 std::optional<Pattern> PatternOfRegex(std::string_view regex) {
@@ -288,7 +300,7 @@ bool IsDeepSeek3Regex(std::size_t index, std::string_view regex) {
 const char* WordEnd(Pattern pattern, const char* p, const char* end) {
   switch (pattern) {
     case Pattern::kGpt2:
-      return Gpt2WordEnd(p, end);
+      return Gpt2WordEnd<false>(p, end);
     case Pattern::kCl100k:
       return Cl100kWordEnd<true, 3>(p, end);
     case Pattern::kCl100kLineEnd:
@@ -299,6 +311,8 @@ const char* WordEnd(Pattern pattern, const char* p, const char* end) {
       return Cl100kWordEnd<false, 1>(p, end);
     case Pattern::kDeepSeek3:
       return DeepSeek3WordEnd(p, end);
+    case Pattern::kGpt2Digits:
+      return Gpt2WordEnd<true>(p, end);
   }
   return end;
 }

@@ -34,7 +34,7 @@ TEST(UnicodeTables, ClassesAreThoseOfUnicode16) {
   EXPECT_STREQ(kUnicodeVersion, "16.0");
   EXPECT_EQ(ClassOfCodePoint('a'), CharacterClass::kLower);
   EXPECT_EQ(ClassOfCodePoint(0x1C89), CharacterClass::kUpper);  // new in 16.0
-  EXPECT_EQ(ClassOfCodePoint(0xA7CE), CharacterClass::kOther);   // new in 17.0
+  EXPECT_EQ(ClassOfCodePoint(0xA7CE), CharacterClass::kOther);  // new in 17.0
   EXPECT_EQ(ClassOfCodePoint(0xB2), CharacterClass::kNumber);
   EXPECT_EQ(ClassOfCodePoint(0x85), CharacterClass::kSpace);
   EXPECT_EQ(ClassOfCodePoint(0x3000), CharacterClass::kSpace);

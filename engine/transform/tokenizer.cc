@@ -1,233 +1,173 @@
 #include "engine/transform/tokenizer.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
+#include <limits>
+#include <thread>
 
-#include "engine/transform/bpe.h"
-#include "engine/transform/encoder.h"
-#include "engine/transform/hash128.h"
-#include "engine/transform/pretokenizer.h"
-#include "engine/transform/vocabulary.h"
+#include "engine/transform/tokenizer_implementation.h"
 
 namespace widestream {
 namespace {
 
-using internal::Bpe;
-using internal::Pattern;
-using internal::Vocabulary;
+using internal::IdSink;
+using internal::WordCache;
 
-Result<std::optional<Pattern>> ParsePattern(const std::string& name) {
-  if (name.empty()) return std::optional<Pattern>();
-  if (const std::optional<Pattern> pattern = internal::PatternOfName(name)) return pattern;
-  return Status::InvalidArgument("tokenizer pattern " + internal::Quoted(name) +
-                                 " is not known; use " + internal::PatternNames() +
-                                 ", or leave it out to take it from the file");
+template <typename Id>
+Status CheckWidth(std::uint32_t vocabulary_size) {
+  if (vocabulary_size - 1 <= std::numeric_limits<Id>::max()) return Status::Ok();
+  return Status::InvalidArgument("the vocabulary has ids up to " +
+                                 std::to_string(vocabulary_size - 1) +
+                                 ", which 16 bits cannot hold; ask for 32-bit ids");
 }
 
-Status TooLarge(const std::string& name, std::uint64_t bytes) {
-  return Status::ResourceExhausted(name + ": the tokenizer file has " + std::to_string(bytes) +
-                                   " bytes, more than the limit of " +
-                                   std::to_string(internal::kMaxTokenizerFileBytes) +
-                                   "; the largest published vocabularies have about 33 MB, so this "
-                                   "is probably another file");
-}
+// Texts [begin, end) of a batch and their ids.
+template <typename Id>
+struct Slice {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  IdBuffer<Id> ids;
+  std::vector<std::uint64_t> ends;
+  Status status;
+};
 
-Result<std::string> ReadFile(const std::string& path) {
-  // Non-blocking so that a named pipe in the file's place cannot hang the caller.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) {
-    if (errno == ENOENT || errno == ENOTDIR) {
-      return Status::NotFound("tokenizer file " + path + " does not exist; check the path");
-    }
-    return Status::IoError("cannot open the tokenizer file " + path, errno);
+// Contiguous slices of about the same number of bytes, none empty.
+template <typename Id>
+std::vector<Slice<Id>> Cut(std::span<const std::string_view> texts, unsigned slices) {
+  std::size_t total = 0;
+  for (const std::string_view text : texts) total += text.size() + 1;
+  std::vector<Slice<Id>> result;
+  std::size_t begin = 0;
+  std::size_t done = 0;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    done += texts[i].size() + 1;
+    if (done * slices < total * (result.size() + 1) && i + 1 != texts.size()) continue;
+    result.emplace_back();
+    result.back().begin = begin;
+    result.back().end = begin = i + 1;
   }
-  struct Closer {
-    int fd;
-    ~Closer() { ::close(fd); }
-  } closer{fd};
-  struct stat info = {};
-  if (::fstat(fd, &info) != 0) return Status::IoError("cannot stat " + path, errno);
-  if (!S_ISREG(info.st_mode)) {
-    return Status::InvalidArgument("tokenizer file " + path +
-                                   " is not a regular file; give the path of a .tiktoken file or "
-                                   "a tokenizer.json");
-  }
-  if (static_cast<std::uint64_t>(info.st_size) > internal::kMaxTokenizerFileBytes) {
-    return TooLarge(path, static_cast<std::uint64_t>(info.st_size));
-  }
-  std::string bytes(static_cast<std::size_t>(info.st_size), '\0');
-  std::size_t filled = 0;
-  while (filled < bytes.size()) {
-    const ssize_t n = ::read(fd, bytes.data() + filled, bytes.size() - filled);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return Status::IoError("cannot read the tokenizer file " + path, errno);
-    if (n == 0) break;
-    filled += static_cast<std::size_t>(n);
-  }
-  bytes.resize(filled);
-  return bytes;
-}
-
-std::string ContentDigest(const Vocabulary& vocabulary) {
-  internal::Hash128 hash;
-  hash.AddString("widestream tokenizer 1");
-  hash.AddString(internal::PatternName(vocabulary.pattern));
-  hash.AddInteger(vocabulary.merge_by_id ? 1 : 0);
-  hash.AddInteger(vocabulary.whole_words_first ? 1 : 0);
-  hash.AddInteger(vocabulary.tokens.size());
-  for (const std::string& token : vocabulary.tokens) hash.AddString(token);
-  hash.AddInteger(vocabulary.merges.size());
-  for (const internal::Merge& merge : vocabulary.merges) {
-    hash.AddInteger(merge.left);
-    hash.AddInteger(merge.right);
-    hash.AddInteger(merge.merged);
-  }
-  for (const auto& [name, id] : vocabulary.special_tokens) {
-    hash.AddString(name);
-    hash.AddInteger(id);
-  }
-  return hash.Hex();
+  return result;
 }
 
 }  // namespace
-
-class Tokenizer::Implementation {
- public:
-  explicit Implementation(std::unique_ptr<const Bpe> bpe)
-      : bpe_(std::move(bpe)), digest_(ContentDigest(bpe_->Contents())) {
-    size_ = static_cast<std::uint32_t>(bpe_->Contents().tokens.size());
-    for (const auto& [name, id] : bpe_->Contents().special_tokens) {
-      special_names_[id] = &name;
-      size_ = std::max(size_, id + 1);
-    }
-    encoder_ = std::make_unique<const internal::Encoder>(bpe_.get(), Contents().pattern,
-                                                         internal::BestIsa(), size_ <= 65536);
-  }
-
-  // The bytes of an id; nothing when it is not in the vocabulary.
-  std::optional<std::string_view> BytesOf(std::uint32_t id) const {
-    const std::vector<std::string>& tokens = bpe_->Contents().tokens;
-    if (id < tokens.size() && !tokens[id].empty()) return tokens[id];
-    const auto special = special_names_.find(id);
-    if (special == special_names_.end()) return std::nullopt;
-    return *special->second;
-  }
-
-  std::optional<std::uint32_t> IdOf(std::string_view bytes) const {
-    const std::vector<std::string>& tokens = bpe_->Contents().tokens;
-    const auto found =
-        bytes.empty() ? tokens.end() : std::find(tokens.begin(), tokens.end(), bytes);
-    if (found == tokens.end()) return std::nullopt;
-    return static_cast<std::uint32_t>(found - tokens.begin());
-  }
-
-  template <typename Id>
-  Status Decode(std::span<const Id> ids, std::string* bytes) const {
-    const std::size_t size_before = bytes->size();
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      const std::optional<std::string_view> token = BytesOf(ids[i]);
-      if (!token) {
-        bytes->resize(size_before);
-        return Status::InvalidArgument(
-            "cannot decode: id " + std::to_string(ids[i]) + " at position " + std::to_string(i) +
-            " is not in the vocabulary, whose ids are below " + std::to_string(size_) +
-            "; were the ids made with another tokenizer?");
-      }
-      bytes->append(*token);
-    }
-    return Status::Ok();
-  }
-
-  Status EncodeWithSpecials(std::string_view text, const EncodeOptions& options,
-                            const Tokenizer& tokenizer, std::vector<std::uint32_t>* ids) const {
-    const auto& known = Contents().special_tokens;
-    const auto included = [](const SpecialTokenSet& set, const std::string& name) {
-      return set.all || std::find(set.names.begin(), set.names.end(), name) != set.names.end();
-    };
-    for (const SpecialTokenSet* set : {&options.allowed_special, &options.disallowed_special}) {
-      for (const std::string& name : set->names) {
-        if (known.count(name) != 0) continue;
-        return Status::InvalidArgument("the tokenizer has no special token " +
-                                       internal::Quoted(name));
-      }
-    }
-    while (!text.empty()) {
-      std::size_t first = text.size();
-      const std::pair<const std::string, std::uint32_t>* token = nullptr;
-      bool allowed = false;
-      for (const auto& entry : known) {
-        const bool allow = included(options.allowed_special, entry.first);
-        if (!allow && !included(options.disallowed_special, entry.first)) continue;
-        const std::size_t at = text.find(entry.first);
-        if (at > first || at == std::string_view::npos) continue;
-        if (at == first && entry.first.size() < token->first.size()) continue;
-        first = at;
-        token = &entry;
-        allowed = allow;
-      }
-      if (token != nullptr && !allowed) {
-        return Status::InvalidArgument(
-            "the text has the special token " + internal::Quoted(token->first) + " at byte " +
-            std::to_string(first) + "; allow it, or do not disallow it to have it as text");
-      }
-      tokenizer.Encode(text.substr(0, first), ids);
-      if (token == nullptr) break;
-      ids->push_back(token->second);
-      text.remove_prefix(first + token->first.size());
-    }
-    return Status::Ok();
-  }
-
-  const Vocabulary& Contents() const { return bpe_->Contents(); }
-  std::uint32_t size() const { return size_; }
-  const std::string& Digest() const { return digest_; }
-
-  const internal::Encoder& encoder() const { return *encoder_; }
-
- private:
-  std::unique_ptr<const Bpe> bpe_;
-  std::string digest_;
-  std::uint32_t size_ = 0;
-  std::map<std::uint32_t, const std::string*> special_names_;
-  std::unique_ptr<const internal::Encoder> encoder_;
-};
 
 Tokenizer::Tokenizer(std::unique_ptr<const Implementation> implementation)
     : implementation_(std::move(implementation)) {}
 Tokenizer::~Tokenizer() = default;
 
-Result<std::shared_ptr<const Tokenizer>> Tokenizer::FromFile(const std::string& path,
-                                                             const Options& options) {
-  WS_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
-  return FromBytes(bytes, path, options);
-}
-
-Result<std::shared_ptr<const Tokenizer>> Tokenizer::FromBytes(
-    std::string_view bytes, std::string_view file_name_for_messages, const Options& options) {
-  const std::string name(file_name_for_messages);
-  WS_ASSIGN_OR_RETURN(const std::optional<Pattern> pattern, ParsePattern(options.pattern));
-  if (bytes.size() > internal::kMaxTokenizerFileBytes) return TooLarge(name, bytes.size());
-  const std::size_t first = bytes.find_first_not_of(" \t\r\n");
-  const bool json = first != std::string_view::npos && bytes[first] == '{';
-  WS_ASSIGN_OR_RETURN(Vocabulary vocabulary, json
-                                                 ? internal::ReadTokenizerJson(bytes, name, pattern)
-                                                 : internal::ReadTiktoken(bytes, name, pattern));
-  WS_ASSIGN_OR_RETURN(std::unique_ptr<const Bpe> bpe, Bpe::Make(std::move(vocabulary), name));
-  return std::shared_ptr<const Tokenizer>(
-      new Tokenizer(std::make_unique<const Implementation>(std::move(bpe))));
-}
-
 void Tokenizer::Encode(std::string_view text, std::vector<std::uint32_t>* ids) const {
-  IdBuffer<std::uint32_t> buffer;
+  // More than this is not kept for the next call.
+  constexpr std::size_t kMostKeptIds = std::size_t{1} << 18;
   const internal::Encoder::Lease lease(&implementation_->encoder());
-  internal::IdSink<std::uint32_t> sink{&buffer};
-  implementation_->encoder().Encode(text, lease.cache(), &sink);
+  IdBuffer<std::uint32_t>& buffer = lease.cache()->ids;
+  buffer.Clear();
+  IdSink<std::uint32_t> sink{&buffer};
+  // Without tokens to refuse there is no error.
+  static_cast<void>(
+      implementation_->Encode(text, implementation_->DefaultPlan(), lease.cache(), &sink, nullptr)
+          .ok());
   ids->insert(ids->end(), buffer.ids().begin(), buffer.ids().end());
+  if (buffer.capacity() > kMostKeptIds) buffer = IdBuffer<std::uint32_t>();
+}
+
+template <typename Id>
+Status Tokenizer::Encode(std::string_view text, const EncodeOptions& options, IdBuffer<Id>* ids,
+                         TokenOffsets* offsets) const {
+  WS_RETURN_IF_ERROR(CheckWidth<Id>(VocabularySize()));
+  WS_ASSIGN_OR_RETURN(const Implementation::Plan plan, implementation_->MakePlan(options));
+  const internal::Encoder::Lease lease(&implementation_->encoder());
+  const std::size_t before = ids->size();
+  IdSink<Id> sink{ids};
+  Status status = implementation_->Encode(text, plan, lease.cache(), &sink, offsets);
+  if (!status.ok()) ids->SetSize(before);
+  return status;
+}
+template Status Tokenizer::Encode(std::string_view, const EncodeOptions&, IdBuffer<std::uint16_t>*,
+                                  TokenOffsets*) const;
+template Status Tokenizer::Encode(std::string_view, const EncodeOptions&, IdBuffer<std::uint32_t>*,
+                                  TokenOffsets*) const;
+
+template <typename Id>
+Status Tokenizer::EncodeBatch(std::span<const std::string_view> texts, const EncodeOptions& options,
+                              unsigned threads, IdBuffer<Id>* ids,
+                              std::vector<std::uint64_t>* ends) const {
+  WS_RETURN_IF_ERROR(CheckWidth<Id>(VocabularySize()));
+  WS_ASSIGN_OR_RETURN(const Implementation::Plan plan, implementation_->MakePlan(options));
+  const auto encode = [&](std::size_t begin, std::size_t end, IdBuffer<Id>* buffer,
+                          std::vector<std::uint64_t>* text_ends) {
+    const internal::Encoder::Lease lease(&implementation_->encoder());
+    for (std::size_t i = begin; i < end; ++i) {
+      IdSink<Id> sink{buffer};
+      Status status = implementation_->Encode(texts[i], plan, lease.cache(), &sink, nullptr);
+      if (!status.ok()) return status.WithContext("text " + std::to_string(i));
+      text_ends->push_back(buffer->size());
+    }
+    return Status::Ok();
+  };
+  const std::size_t ids_before = ids->size();
+  const std::size_t ends_before = ends->size();
+  ends->reserve(ends_before + texts.size());
+  Status status;
+  if (threads <= 1 || texts.size() <= 1) {
+    status = encode(0, texts.size(), ids, ends);
+  } else {
+    std::vector<Slice<Id>> slices = Cut<Id>(texts, threads);
+    std::vector<std::thread> workers;
+    const auto work = [&](Slice<Id>* slice) {
+      slice->status = encode(slice->begin, slice->end, &slice->ids, &slice->ends);
+    };
+    for (std::size_t i = 1; i < slices.size(); ++i) workers.emplace_back(work, &slices[i]);
+    work(&slices[0]);
+    for (std::thread& worker : workers) worker.join();
+    std::size_t total = 0;
+    for (const Slice<Id>& slice : slices) {
+      if (status.ok()) status = slice.status;
+      total += slice.ids.size();
+    }
+    if (status.ok()) ids->Reserve(total);
+    for (Slice<Id>& slice : slices) {
+      if (!status.ok()) break;
+      std::copy_n(slice.ids.data(), slice.ids.size(), ids->data() + ids->size());
+      for (const std::uint64_t end : slice.ends) ends->push_back(ids->size() + end);
+      ids->SetSize(ids->size() + slice.ids.size());
+    }
+  }
+  if (!status.ok()) {
+    ids->SetSize(ids_before);
+    ends->resize(ends_before);
+  }
+  return status;
+}
+template Status Tokenizer::EncodeBatch(std::span<const std::string_view>, const EncodeOptions&,
+                                       unsigned, IdBuffer<std::uint16_t>*,
+                                       std::vector<std::uint64_t>*) const;
+template Status Tokenizer::EncodeBatch(std::span<const std::string_view>, const EncodeOptions&,
+                                       unsigned, IdBuffer<std::uint32_t>*,
+                                       std::vector<std::uint64_t>*) const;
+
+Result<std::uint64_t> Tokenizer::Count(std::string_view text, const EncodeOptions& options) const {
+  WS_ASSIGN_OR_RETURN(const Implementation::Plan plan, implementation_->MakePlan(options));
+  const internal::Encoder::Lease lease(&implementation_->encoder());
+  IdSink<std::uint32_t> sink{nullptr};
+  WS_RETURN_IF_ERROR(implementation_->Encode(text, plan, lease.cache(), &sink, nullptr));
+  return sink.count;
+}
+
+Status Tokenizer::CountBatch(std::span<const std::string_view> texts, const EncodeOptions& options,
+                             std::vector<std::uint64_t>* counts) const {
+  WS_ASSIGN_OR_RETURN(const Implementation::Plan plan, implementation_->MakePlan(options));
+  const internal::Encoder::Lease lease(&implementation_->encoder());
+  const std::size_t before = counts->size();
+  counts->reserve(before + texts.size());
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    IdSink<std::uint32_t> sink{nullptr};
+    Status status = implementation_->Encode(texts[i], plan, lease.cache(), &sink, nullptr);
+    if (!status.ok()) {
+      counts->resize(before);
+      return status.WithContext("text " + std::to_string(i));
+    }
+    counts->push_back(sink.count);
+  }
+  return Status::Ok();
 }
 
 Status Tokenizer::Decode(std::span<const std::uint32_t> ids, std::string* bytes) const {
@@ -269,93 +209,30 @@ template Status Tokenizer::DecodeBatch(std::span<const std::uint32_t>,
                                        std::span<const std::uint64_t>, std::string*,
                                        std::vector<std::uint64_t>*) const;
 
-template <typename Id>
-Status Tokenizer::Encode(std::string_view text, const EncodeOptions& options, IdBuffer<Id>* ids,
-                         TokenOffsets* offsets) const {
-  if (sizeof(Id) == 2 && !FitsUint16()) {
-    return Status::InvalidArgument("the vocabulary has ids up to " +
-                                   std::to_string(VocabularySize() - 1) +
-                                   ", which 16 bits cannot hold; ask for 32-bit ids");
-  }
-  if (options.allowed_special.names.empty() && !options.allowed_special.all && !options.disallowed_special.all && options.disallowed_special.names.empty() && offsets == nullptr) {
-    const internal::Encoder::Lease lease(&implementation_->encoder());
-    internal::IdSink<Id> sink{ids};
-    sink.most = options.max_tokens;
-    implementation_->encoder().Encode(text, lease.cache(), &sink);
-    return Status::Ok();
-  }
-  std::vector<std::uint32_t> found;
-  WS_RETURN_IF_ERROR(implementation_->EncodeWithSpecials(text, options, *this, &found));
-  if (found.size() > options.max_tokens) found.resize(options.max_tokens);
-  ids->Reserve(found.size());
-  std::copy(found.begin(), found.end(), ids->data() + ids->size());
-  ids->SetSize(ids->size() + found.size());
-  std::uint64_t at = 0;
-  for (const std::uint32_t id : found) {
-    if (offsets == nullptr) break;
-    offsets->begin.push_back(at);
-    at += TokenBytes(id)->size();
-    offsets->end.push_back(at);
-  }
-  return Status::Ok();
+std::optional<std::uint32_t> Tokenizer::SpecialTokenId(std::string_view name) const {
+  const auto& special_tokens = implementation_->special_tokens();
+  const auto found = special_tokens.find(std::string(name));
+  if (found == special_tokens.end()) return std::nullopt;
+  return found->second;
 }
-template Status Tokenizer::Encode(std::string_view, const EncodeOptions&, IdBuffer<std::uint16_t>*,
-                                  TokenOffsets*) const;
-template Status Tokenizer::Encode(std::string_view, const EncodeOptions&, IdBuffer<std::uint32_t>*,
-                                  TokenOffsets*) const;
-
-template <typename Id>
-Status Tokenizer::EncodeBatch(std::span<const std::string_view> texts, const EncodeOptions& options,
-                              unsigned threads, IdBuffer<Id>* ids,
-                              std::vector<std::uint64_t>* ends) const {
-  const std::size_t ids_before = ids->size();
-  const std::size_t ends_before = ends->size();
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    const Status status = Encode(texts[i], options, ids);
-    if (!status.ok()) {
-      ids->SetSize(ids_before);
-      ends->resize(ends_before);
-      return status.WithContext("text " + std::to_string(i));
-    }
-    ends->push_back(ids->size());
-  }
-  return Status::Ok();
-}
-template Status Tokenizer::EncodeBatch(std::span<const std::string_view>, const EncodeOptions&,
-                                       unsigned, IdBuffer<std::uint16_t>*,
-                                       std::vector<std::uint64_t>*) const;
-template Status Tokenizer::EncodeBatch(std::span<const std::string_view>, const EncodeOptions&,
-                                       unsigned, IdBuffer<std::uint32_t>*,
-                                       std::vector<std::uint64_t>*) const;
-
-Result<std::uint64_t> Tokenizer::Count(std::string_view text, const EncodeOptions& options) const {
-    const internal::Encoder::Lease lease(&implementation_->encoder());
-    internal::IdSink<std::uint32_t> sink{nullptr};
-    implementation_->encoder().Encode(text, lease.cache(), &sink);
-  return sink.count;
-}
-
 const std::map<std::string, std::uint32_t>& Tokenizer::SpecialTokens() const {
-  return implementation_->Contents().special_tokens;
+  return implementation_->special_tokens();
 }
 std::optional<std::string_view> Tokenizer::TokenBytes(std::uint32_t id) const {
   return implementation_->BytesOf(id);
 }
 std::optional<std::uint32_t> Tokenizer::TokenId(std::string_view bytes) const {
-  return implementation_->IdOf(bytes);
+  if (bytes.empty()) return std::nullopt;
+  const internal::Bpe& bpe = implementation_->bpe();
+  const std::uint32_t id =
+      bpe.FindToken(bytes.data(), bytes.size(), bpe.HashOf(bytes.data(), bytes.size()));
+  if (id == internal::kNoId) return std::nullopt;
+  return id;
 }
-const char* Tokenizer::PatternName() const {
-  return internal::PatternName(implementation_->Contents().pattern);
-}
-
-std::optional<std::uint32_t> Tokenizer::SpecialTokenId(std::string_view name) const {
-  const auto& special_tokens = implementation_->Contents().special_tokens;
-  const auto found = special_tokens.find(std::string(name));
-  if (found == special_tokens.end()) return std::nullopt;
-  return found->second;
-}
-
 std::uint32_t Tokenizer::VocabularySize() const { return implementation_->size(); }
-const std::string& Tokenizer::Digest() const { return implementation_->Digest(); }
+const char* Tokenizer::PatternName() const {
+  return internal::PatternName(implementation_->pattern());
+}
+const std::string& Tokenizer::Digest() const { return implementation_->digest(); }
 
 }  // namespace widestream

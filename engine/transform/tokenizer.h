@@ -106,6 +106,9 @@ class Tokenizer {
                      unsigned threads, IdBuffer<Id>* ids, std::vector<std::uint64_t>* ends) const;
   // The number of ids that Encode would append.
   Result<std::uint64_t> Count(std::string_view text, const EncodeOptions& options = {}) const;
+  // Appends the number of ids of each text.
+  Status CountBatch(std::span<const std::string_view> texts, const EncodeOptions& options,
+                    std::vector<std::uint64_t>* counts) const;
 
   // Appends the bytes of `ids` to `bytes`; a special token gives its name. InvalidArgument, with
   // `bytes` as it was, when an id is not in the vocabulary.

@@ -1,13 +1,11 @@
 // The ids of words met lately, so that most words cost one look-up and no merging.
 #pragma once
 
-#include <sys/mman.h>
-
 #include <cstdint>
-#include <memory>
-#include <new>
 
 #include "engine/transform/bpe.h"
+#include "engine/transform/id_buffer.h"
+#include "engine/transform/large_array.h"
 
 namespace widestream::internal {
 
@@ -18,7 +16,7 @@ class WordCache {
  public:
   // A word of up to 15 bytes with its ids: 7 of 16 bits, or 5 of 24 bits, little-endian. Empty
   // slots are zero; no word has the key 0.
-  struct Slot {
+  struct alignas(32) Slot {
     WordKey key;
     unsigned char ids[15];
     std::uint8_t count;
@@ -42,36 +40,20 @@ class WordCache {
   static constexpr int kLongSlotBits = 13;
 
   WordCache()
-      : buckets_(Allocate<Bucket>(kBucketBits)), long_slots_(Allocate<LongSlot>(kLongSlotBits)) {}
+      : buckets_(std::size_t{1} << kBucketBits), long_slots_(std::size_t{1} << kLongSlotBits) {}
 
-  Bucket* Buckets() { return buckets_.get(); }
+  // Scratch of the call that has the cache.
+  IdBuffer<std::uint32_t> ids;
+
+  Bucket* Buckets() { return buckets_.data(); }
   static std::uint32_t BucketOf(std::uint64_t hash) {
     return static_cast<std::uint32_t>(hash >> (64 - kBucketBits));
   }
-  LongSlot* LongSlotOf(std::uint64_t hash) {
-    return &long_slots_.get()[hash >> (64 - kLongSlotBits)];
-  }
+  LongSlot* LongSlotOf(std::uint64_t hash) { return &long_slots_[hash >> (64 - kLongSlotBits)]; }
 
  private:
-  template <typename T>
-  struct Unmap {
-    std::size_t bytes;
-    void operator()(T* p) const { ::munmap(p, bytes); }
-  };
-  template <typename T>
-  using Table = std::unique_ptr<T[], Unmap<T>>;
-  // The kernel gives zeroed pages as they are touched, so a short life costs little.
-  template <typename T>
-  static Table<T> Allocate(int bits) {
-    const std::size_t bytes = sizeof(T) << bits;
-    void* const memory =
-        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw std::bad_alloc();
-    return Table<T>(static_cast<T*>(memory), Unmap<T>{bytes});
-  }
-
-  Table<Bucket> buckets_;
-  Table<LongSlot> long_slots_;
+  LargeArray<Bucket> buckets_;
+  LargeArray<LongSlot> long_slots_;
 };
 
 }  // namespace widestream::internal

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <cstring>
-#include <string_view>
 
 #include "engine/transform/characters.h"
 
@@ -240,58 +238,20 @@ ScanWordsFunction FunctionFor(Isa isa) {
   return portable::ScanWords<kPattern>;
 }
 
-// The words of DeepSeek V3, one by one.
-std::size_t ScanDeepSeek3(const char* p, const char* end, std::uint32_t* ends,
-                          std::size_t capacity) {
+// Words one by one, for the patterns without masks.
+template <Pattern kPattern>
+std::size_t ScanOneByOne(const char* p, const char* end, std::uint32_t* ends,
+                         std::size_t capacity) {
   const char* const base = p;
   std::size_t count = 0;
   for (; p != end && count < capacity; ++count) {
-    p = WordEnd(Pattern::kDeepSeek3, p, end);
+    p = WordEnd(kPattern, p, end);
     ends[count] = static_cast<std::uint32_t>(p - base);
   }
   return count;
 }
 
-Isa DetectIsa() {
-  Isa best = Isa::kPortable;
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("bmi") != 0 &&
-      __builtin_cpu_supports("bmi2") != 0 && __builtin_cpu_supports("popcnt") != 0) {
-    best = Isa::kAvx2;
-    if (__builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-        __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512vbmi") != 0 &&
-        __builtin_cpu_supports("avx512vbmi2") != 0) {
-      best = Isa::kAvx512;
-    }
-  }
-#endif
-  if (const char* const wanted = std::getenv("WIDESTREAM_ISA")) {
-    for (const Isa isa : {Isa::kPortable, Isa::kAvx2}) {
-      if (std::string_view(wanted) == IsaName(isa)) best = std::min(best, isa);
-    }
-  }
-  return best;
-}
-
 }  // namespace
-
-Isa BestIsa() {
-  static const Isa best = DetectIsa();
-  return best;
-}
-
-const char* IsaName(Isa isa) {
-  switch (isa) {
-    case Isa::kPortable:
-      return "portable";
-    case Isa::kAvx2:
-      return "avx2";
-    case Isa::kAvx512:
-      return "avx512";
-  }
-  return "unknown";
-}
 
 ScanWordsFunction ScanWordsFor(Pattern pattern, Isa isa) {
   switch (pattern) {
@@ -306,9 +266,11 @@ ScanWordsFunction ScanWordsFor(Pattern pattern, Isa isa) {
     case Pattern::kQwen2:
       return FunctionFor<Pattern::kQwen2>(isa);
     case Pattern::kDeepSeek3:
-      return ScanDeepSeek3;
+      return ScanOneByOne<Pattern::kDeepSeek3>;
+    case Pattern::kGpt2Digits:
+      return ScanOneByOne<Pattern::kGpt2Digits>;
   }
-  return ScanDeepSeek3;
+  return nullptr;
 }
 
 }  // namespace widestream::internal

@@ -5,19 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/transform/isa.h"
 #include "engine/transform/pretokenizer.h"
 
 namespace widestream::internal {
 
-// What the machine can do, least first. Each gives the same words.
-enum class Isa : std::uint8_t { kPortable, kAvx2, kAvx512 };
-// The best one here. The environment variable WIDESTREAM_ISA (portable, avx2, avx512) lowers it,
-// for tests.
-Isa BestIsa();
-const char* IsaName(Isa isa);
-
 // A call may write this many ends past the last one that it counts.
-inline constexpr std::size_t kWordSlack = 64;
+inline constexpr std::size_t kWordSlack = 65;
 
 // Cuts [p, end), p < end and at most 2^32 - 1 bytes apart. Writes the ends of words, counted from
 // p, to `ends` until `capacity` are there, or fewer if the text ends, and returns their number,

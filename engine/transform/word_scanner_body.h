@@ -127,9 +127,32 @@ WS_TARGET std::size_t ScanWords(const char* p, const char* end, std::uint32_t* e
     }
     p = base + ends[count - 1];
   }
-  while (p != end && count < capacity) {
-    count += ScanScalar<kPattern>(base, p, end, ends + count, capacity - count);
-    p = base + ends[count - 1];
+  if (p != end && count < capacity) {
+    // The rest, in a block that is filled up with blanks.
+    const auto size = static_cast<unsigned>(end - p);
+    char block[64];
+    std::memset(block, ' ', sizeof(block));
+    std::memcpy(block, p, size);
+    Masks masks = Classify(Load(block));
+    if (masks.non_ascii != 0) ClassifyNonAscii<kCased>(block, block + size, &masks);
+    bool scalar = false;
+    std::uint64_t starts = StartsOfWords<kPattern>(masks, block, block + size, &scalar);
+    std::uint64_t sure = (std::uint64_t{1} << size) - 1;
+    const auto white = static_cast<unsigned>(std::countl_one(masks.space << (64 - size)));
+    if (white != 0) sure &= (std::uint64_t{2} << (size - white)) - 1;
+    starts &= sure & ~std::uint64_t{1};
+    if (!scalar) {
+      if (starts != 0) count += Emit(starts, static_cast<std::uint32_t>(p - base), ends + count);
+      if (white == 0) {
+        ends[count++] = static_cast<std::uint32_t>(end - base);
+        return std::min(count, capacity);
+      }
+      if (count != 0) p = base + ends[count - 1];
+    }
+    while (p != end && count < capacity) {
+      p = WordEnd(kPattern, p, end);
+      ends[count++] = static_cast<std::uint32_t>(p - base);
+    }
   }
   return std::min(count, capacity);
 }

@@ -66,6 +66,7 @@ class PackageTokenizer:
         vocabulary = self._plain.get_vocab(with_added_tokens=True)
         self.vocabulary_size: int = max(vocabulary.values(), default=-1) + 1
         self.fits_uint16: bool = self.vocabulary_size <= 65536
+        self._dtype = np.uint16 if self.fits_uint16 else np.uint32
         self.digest = hashlib.sha256(content).hexdigest()[:32]
         self._ids = set(vocabulary.values())
         self._lock = threading.Lock()
@@ -73,8 +74,8 @@ class PackageTokenizer:
 
     def encode(self, text: str | bytes, options: PackageOptions | None = None, narrow: bool = True) -> Any:
         chosen = options or _DEFAULT
-        found = self._encode(_text(text, None), chosen)
-        return self._array(found.ids, chosen)
+        plain = _text(text, None)
+        return self._array(plain, self._encode(plain, chosen), chosen, "")
 
     def encode_with_offsets(
         self, text: str | bytes, options: PackageOptions | None = None, narrow: bool = True, characters: bool = False
@@ -82,7 +83,7 @@ class PackageTokenizer:
         chosen = options or _DEFAULT
         plain = _text(text, None)
         found = self._encode(plain, chosen)
-        ids = self._array(found.ids, chosen)
+        ids = self._array(plain, found, chosen, "")
         spans = np.array(found.offsets, dtype=np.int64).reshape(-1, 2)[: len(ids)]
         if not characters:
             lengths = np.array([len(character.encode()) for character in plain], dtype=np.int64)
@@ -100,11 +101,12 @@ class PackageTokenizer:
             for index, text in enumerate(some):
                 self._check(text, chosen, f"text {begin + index}: ")
             encoder = self._encoder(chosen)
-            found = encoder.encode_batch_fast(some, add_special_tokens=chosen.add_special_tokens)
-            parts += [self._array(one.ids, chosen) for one in found]
+            found = encoder.encode_batch(some, add_special_tokens=chosen.add_special_tokens)
+            for index, (text, one) in enumerate(zip(some, found, strict=True), begin):
+                parts.append(self._array(text, one, chosen, f"text {index}: "))
         offsets = np.zeros(len(parts) + 1, dtype=np.int64)
         np.cumsum([len(part) for part in parts], out=offsets[1:])
-        return np.concatenate(parts) if parts else self._array([], chosen), offsets
+        return np.concatenate(parts) if parts else np.empty(0, dtype=self._dtype), offsets
 
     def count(self, text: str | bytes, options: PackageOptions | None = None) -> int:
         return len(self.encode(text, options))
@@ -167,8 +169,17 @@ class PackageTokenizer:
         self._check(text, options, "")
         return self._encoder(options).encode(text, add_special_tokens=options.add_special_tokens)
 
-    def _array(self, ids: list[int], options: PackageOptions) -> Any:
-        return np.array(ids[: options.max_tokens], dtype=np.uint16 if self.fits_uint16 else np.uint32)
+    def _array(self, text: str, found: Any, options: PackageOptions, where: str) -> Any:
+        if not options.allowed:
+            # A Unigram model may have the name of a special token among its pieces, and find it in the text.
+            spelled = {id: name for name, id in self.special_tokens.items() if name in text}
+            for id, added in zip(found.ids, found.special_tokens_mask, strict=True) if spelled else ():
+                if id in spelled and not added:
+                    raise InvalidArgumentError(
+                        f"{where}the text spells the special token {spelled[id]!r}, which this tokenizer cannot keep "
+                        "apart from text; allow it, or change the text"
+                    )
+        return np.array(found.ids[: options.max_tokens], dtype=self._dtype)
 
     def _check(self, text: str, options: PackageOptions, where: str) -> None:
         if options.allowed or options.disallowed == ():
