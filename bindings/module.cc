@@ -5,6 +5,7 @@ namespace nb = nanobind;
 
 namespace widestream::python {
 void register_transform(nb::module_& module);
+void register_chat(nb::module_& module);
 void register_convert(nb::module_& module);
 void register_host(nb::module_& module);
 void register_inspect(nb::module_& module);
@@ -14,6 +15,7 @@ void register_journal(nb::module_& module);
 NB_MODULE(_core, m) {
   m.doc() = "The C++ engine of Widestream.";
   widestream::python::register_transform(m);
+  widestream::python::register_chat(m);
   widestream::python::register_convert(m);
   widestream::python::register_host(m);
   widestream::python::register_inspect(m);

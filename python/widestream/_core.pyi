@@ -115,6 +115,31 @@ class Tokenizer:
     def digest(self) -> str:
         """32 hexadecimal digits over everything that decides ids."""
 
+class ChatRenderer:
+    """
+    Conversations in a fixed format; widestream.chat.FixedChat is its public face. Immutable; usable from any number of threads.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, format: str) -> None: ...
+    def encode_batch(
+        self, conversations: list[list[tuple[str, str]]], add_generation_prompt: bool = False
+    ) -> tuple[
+        numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.bool_], numpy.typing.NDArray[numpy.int64]
+    ]:
+        """
+        (ids uint32 [T], loss mask bool [T], offsets int64 [N + 1]) of lists of (role, content).
+        """
+
+    def render(self, messages: list[tuple[str, str]], add_generation_prompt: bool = False) -> bytes:
+        """The conversation as text."""
+
+def encode_chat(
+    tokenizer: Tokenizer, text: str | bytes, special: list[tuple[int, int]], learned: list[tuple[int, int]]
+) -> tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.bool_]]:
+    """
+    (ids uint32 [T], loss mask bool [T]) of a rendered conversation; `special` and `learned` are byte ranges of its text.
+    """
+
 class TokenizeJob:
     """
     Files of records to a Megatron .bin and .idx; widestream.tokenizer.tokenize_files is its public face. `encoder`: a Tokenizer, or (callable list[bytes] -> (uint32 [T], int64 [N + 1]), vocabulary size, digest).
