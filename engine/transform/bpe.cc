@@ -82,6 +82,7 @@ void Bpe::BuildTokens() {
   for (std::uint32_t id = 0; id < TokenCount(); ++id) {
     const std::string_view token = TokenBytes(id);
     if (token.empty()) continue;
+    longest_token_ = std::max(longest_token_, token.size());
     const std::uint64_t hash = HashOf(token.data(), token.size());
     std::uint32_t line = LineOf(hash, token_line_count_);
     while (token_lines_[line].entries[15] != kEmptyToken) line = NextLine(line);

@@ -131,6 +131,8 @@ class Bpe {
   }
   // The id of a token by its bytes; kNoId without one. `hash` is HashOf.
   std::uint32_t FindToken(const char* word, std::size_t bytes, std::uint64_t hash) const;
+  // False when no token has so many bytes.
+  bool MayBeWhole(std::size_t bytes) const { return bytes <= longest_token_; }
   void PrefetchToken(std::uint64_t hash) const {
     __builtin_prefetch(&token_lines_[LineOf(hash, token_line_count_)]);
   }
@@ -197,6 +199,7 @@ class Bpe {
   std::vector<std::uint32_t> byte_pair_ranks_;  // [left byte * 256 + right byte], kNoId without
   std::vector<std::uint32_t> merged_ids_;
   PairTable pairs_;
+  std::size_t longest_token_ = 0;
   std::uint32_t token_line_count_ = 0;
   LargeArray<TokenLine> token_lines_;
   // Whether merging a token's bytes gives the token: 0 not known yet, 1 yes, 2 no.

@@ -6,6 +6,8 @@
 #include <thread>
 #include <type_traits>
 
+#include "engine/transform/long_merge.h"
+
 #if defined(__x86_64__)
 #if defined(__GNUC__) && !defined(__clang__)
 // A false alarm in the compiler's own header, GCC bug 105593.
@@ -26,7 +28,7 @@ struct Encoder::Context {
 namespace {
 
 constexpr std::size_t kBatchWords = 1024;
-constexpr std::size_t kGroupWords = 32;
+constexpr std::size_t kGroupWords = 128;
 // Copying a slot's ids writes as many.
 constexpr std::size_t kSlotIds = 8;
 constexpr std::size_t kGroupIds = kGroupWords * kSlotIds;
@@ -65,7 +67,10 @@ class Missed {
   // The count of a slot whose ids are not in it but given by Append.
   static constexpr std::uint8_t kElsewhere = 255;
 
-  void Clear() { count_ = 0; }
+  void Clear() {
+    count_ = 0;
+    ids_used_ = 0;
+  }
 
   const WordCache::Slot* Add(const char* word, std::uint32_t bytes, const WordKey& key,
                              std::uint64_t hash) {
@@ -118,12 +123,20 @@ class Missed {
     std::uint32_t count;  // 0: longer than the cache takes
     std::uint64_t hash;
     bool merged;  // and not in a slot of its own
-    std::uint32_t ids[Bpe::kShortWordBytes];
+    const std::uint32_t* ids;
   };
+  std::uint32_t* NewIds(std::size_t most) {
+    std::uint32_t* const ids = ids_ + ids_used_;
+    ids_used_ += most;
+    return ids;
+  }
 
   std::size_t count_ = 0;
+  std::size_t ids_used_ = 0;
   Word words_[kGroupWords];
   WordCache::Slot slots_[kGroupWords];
+  std::uint32_t ids_[kGroupWords * WordCache::kMaxLongBytes];
+  LongMerge long_merge_;
 };
 
 template <bool kNarrow>
@@ -144,47 +157,58 @@ __attribute__((noinline)) void Missed::Resolve(const Encoder::Context& context) 
     bpe.PrefetchToken(word.hash);
   }
   // Words to merge, by length, since those of one call take as long as the longest.
-  Bpe::ShortWord shorter[kGroupWords];
-  Bpe::ShortWord longer[kGroupWords];
-  std::uint32_t shorter_of[kGroupWords];
-  std::uint32_t longer_of[kGroupWords];
-  std::size_t shorter_count = 0;
-  std::size_t longer_count = 0;
+  Bpe::ShortWord jobs[3][kGroupWords];
+  std::uint32_t words_of[3][kGroupWords];
+  std::size_t job_counts[3] = {};
+  std::uint32_t long_words[kGroupWords];
+  std::size_t long_count = 0;
+  long_merge_.Clear();
   for (std::uint32_t i = 0; i < count_; ++i) {
     Word& word = words_[i];
-    if (word.size > WordCache::kMaxLongBytes) continue;
+    if (word.size > WordCache::kMaxLongBytes) {
+      if (word.size > LongMerge::kMostBytes) continue;
+      if (bpe.MayBeWhole(word.size) &&
+          bpe.FindWhole(word.bytes, word.size, bpe.HashOf(word.bytes, word.size)) != kNoId) {
+        continue;
+      }
+      if (long_merge_.Add(word.bytes, word.size)) long_words[long_count++] = i;
+      continue;
+    }
     const std::uint32_t whole = bpe.FindWhole(word.bytes, word.size, word.hash);
     if (whole != kNoId) {
-      word.ids[0] = whole;
+      std::uint32_t* const ids = NewIds(1);
+      ids[0] = whole;
+      word.ids = ids;
       word.count = 1;
       continue;
     }
     if (word.size > kMostIds) {
       const WordCache::LongSlot& slot = *context.cache->LongSlotOf(word.hash);
       if (slot.bytes == word.size && std::memcmp(slot.word, word.bytes, word.size) == 0) {
-        std::memcpy(word.ids, slot.ids, sizeof(slot.ids));
+        word.ids = slot.ids;
         word.count = slot.count;
         continue;
       }
     }
-    const Bpe::ShortWord job{word.bytes, word.size, 0, word.ids};
-    if (word.size <= 16) {
-      shorter_of[shorter_count] = i;
-      shorter[shorter_count++] = job;
-    } else {
-      longer_of[longer_count] = i;
-      longer[longer_count++] = job;
+    std::uint32_t* const ids = NewIds(word.size);
+    word.ids = ids;
+    const int kind = word.size <= 16 ? 0 : word.size <= 32 ? 1 : 2;
+    words_of[kind][job_counts[kind]] = i;
+    jobs[kind][job_counts[kind]++] = {word.bytes, word.size, 0, ids};
+  }
+  for (int kind = 0; kind < 3; ++kind) {
+    bpe.MergeShortWords(jobs[kind], job_counts[kind]);
+    for (std::size_t i = 0; i < job_counts[kind]; ++i) {
+      Word& word = words_[words_of[kind][i]];
+      word.count = jobs[kind][i].count;
+      word.merged = kind != 0 || word.count > kMostIds;
     }
   }
-  bpe.MergeShortWords(shorter, shorter_count);
-  bpe.MergeShortWords(longer, longer_count);
-  for (std::size_t i = 0; i < shorter_count; ++i) {
-    words_[shorter_of[i]].count = shorter[i].count;
-    words_[shorter_of[i]].merged = shorter[i].count > kMostIds;
-  }
-  for (std::size_t i = 0; i < longer_count; ++i) {
-    words_[longer_of[i]].count = longer[i].count;
-    words_[longer_of[i]].merged = true;
+  long_merge_.Run(bpe);
+  for (std::size_t i = 0; i < long_count; ++i) {
+    const std::span<const std::uint32_t> ids = long_merge_.Ids(i);
+    words_[long_words[i]].ids = ids.data();
+    words_[long_words[i]].count = static_cast<std::uint32_t>(ids.size());
   }
   for (std::size_t i = 0; i < count_; ++i) {
     const Word& word = words_[i];

@@ -13,6 +13,9 @@
 #include <immintrin.h>
 #endif
 
+// Keeps what belongs to each chain in registers.
+#define WS_UNROLL _Pragma("GCC unroll 8")
+
 namespace widestream::internal {
 namespace {
 
@@ -46,12 +49,14 @@ struct Keys {
   static constexpr int kVectors = kLanes / 8;
   __m256i keys[kVectors];
   WS_TARGET inline void Load(const std::uint32_t* from) {
+    WS_UNROLL
     for (int i = 0; i < kVectors; ++i) {
       keys[i] = _mm256_load_si256(reinterpret_cast<const __m256i*>(from + 8 * i));
     }
   }
   WS_TARGET inline std::uint32_t Least() const {
     __m256i least = keys[0];
+    WS_UNROLL
     for (int i = 1; i < kVectors; ++i) least = _mm256_min_epu32(least, keys[i]);
     __m128i four = _mm_min_epu32(_mm256_castsi256_si128(least), _mm256_extracti128_si256(least, 1));
     four = _mm_min_epu32(four, _mm_shuffle_epi32(four, 0x4E));
@@ -62,6 +67,7 @@ struct Keys {
     const __m256i numbers = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const __m256i value = _mm256_set1_epi32(static_cast<int>(key));
     const int at = lanes != 0 ? std::countr_zero(lanes) : -1;
+    WS_UNROLL
     for (int i = 0; i < kVectors; ++i) {
       const __m256i wanted = _mm256_set1_epi32(at - 8 * i);
       keys[i] = _mm256_blendv_epi8(keys[i], value, _mm256_cmpeq_epi32(numbers, wanted));
@@ -101,10 +107,12 @@ struct Keys {
   static constexpr int kVectors = kLanes / 16;
   __m512i keys[kVectors];
   WS_TARGET inline void Load(const std::uint32_t* from) {
+    WS_UNROLL
     for (int i = 0; i < kVectors; ++i) keys[i] = _mm512_load_si512(from + 16 * i);
   }
   WS_TARGET inline std::uint32_t Least() const {
     __m512i least = keys[0];
+    WS_UNROLL
     for (int i = 1; i < kVectors; ++i) least = _mm512_min_epu32(least, keys[i]);
     const __m256i eight =
         _mm256_min_epu32(_mm512_castsi512_si256(least), _mm512_extracti64x4_epi64(least, 1));
@@ -114,6 +122,7 @@ struct Keys {
     return static_cast<std::uint32_t>(_mm_cvtsi128_si32(four));
   }
   WS_TARGET inline void Set(std::uint64_t lanes, std::uint32_t key) {
+    WS_UNROLL
     for (int i = 0; i < kVectors; ++i) {
       keys[i] = _mm512_mask_set1_epi32(keys[i], static_cast<__mmask16>(lanes >> (16 * i)),
                                        static_cast<int>(key));

@@ -23,6 +23,7 @@ WS_TARGET inline void Merge(const Bpe& bpe, Bpe::ShortWord* words) {
   std::uint32_t ids[kChains][kLanes + 3];
   std::uint64_t alive[kChains];
   Keys<kLanes> keys[kChains];
+  WS_UNROLL
   for (int c = 0; c < kChains; ++c) {
     const Bpe::ShortWord& word = words[c];
     alignas(64) std::uint32_t first_keys[kLanes];
@@ -42,11 +43,13 @@ WS_TARGET inline void Merge(const Bpe& bpe, Bpe::ShortWord* words) {
   while (true) {
     std::uint32_t least[kChains];
     std::uint32_t all = kNone;
+    WS_UNROLL
     for (int c = 0; c < kChains; ++c) {
       least[c] = keys[c].Least();
       all &= least[c];
     }
     if (all == kNone) break;
+    WS_UNROLL
     for (int c = 0; c < kChains; ++c) {
       const bool active = least[c] != kNone;
       const std::uint32_t rank = active ? least[c] >> 6 : 0;

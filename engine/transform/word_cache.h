@@ -25,7 +25,7 @@ class WordCache {
   struct alignas(64) Bucket {
     Slot ways[2];
   };
-  static constexpr int kBucketBits = 15;
+  static constexpr int kBucketBits = 16;
 
   // Any word of up to kMaxLongBytes with up to kMaxLongIds ids.
   static constexpr std::size_t kMaxLongBytes = 46;
