@@ -163,7 +163,7 @@ def test_contents_must_be_text(tokenizer: ws.Tokenizer) -> None:
 
 def test_formats_need_their_special_tokens(tmp_path: Path) -> None:
     r50k = ws.Tokenizer.from_file(R50K)
-    with pytest.raises(errors.InvalidArgumentError, match="<|im_start|>"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"<\|im_start\|>"):
         FixedChat(r50k, "chatml")
     with pytest.raises(errors.InvalidArgumentError, match="chatml, llama3, plain"):
         FixedChat(r50k, "alpaca")  # type: ignore[arg-type]

@@ -96,7 +96,7 @@ def test_arrow_texts_are_the_same_texts(texts: list[str], begin: int, large: boo
 def test_arrow_arrays_that_hold_no_texts_are_refused(r50k: ws.Tokenizer) -> None:
     with pytest.raises(ValueError, match="text 1 is null"):
         r50k.encode_batch(pa.array(["a", None]))
-    with pytest.raises(TypeError, match="pa.large_string"):
+    with pytest.raises(TypeError, match=r"pa\.large_string"):
         r50k.encode_batch(pa.array([1]))
     with pytest.raises(TypeError, match="dictionary"):
         r50k.encode_batch(pa.array(["a", "a"]).dictionary_encode())
@@ -298,7 +298,7 @@ def test_files_that_cannot_be_loaded(tmp_path: Path) -> None:
             ws.Tokenizer.from_file(tmp_path / name)
     with pytest.raises(errors.InvalidArgumentError, match="backend"):
         ws.Tokenizer.from_file(R50K, backend="rust")  # type: ignore[arg-type]
-    with pytest.raises(errors.InvalidArgumentError, match="no tokenizer.json"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"no tokenizer\.json"):
         ws.Tokenizer.from_file(R50K, backend="tokenizers")
 
 
@@ -346,7 +346,7 @@ def test_a_unigram_file_goes_through_the_package(tmp_path: Path) -> None:
 
 
 def test_a_job_refuses_a_unigram_file_by_name(tmp_path: Path) -> None:
-    with pytest.raises(errors.InvalidArgumentError, match="Metaspace.*through the tokenizers package"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"Metaspace.*through the tokenizers package"):
         ws.Tokenizer.from_file(unigram(tmp_path), backend="native")
 
 
