@@ -1,8 +1,8 @@
 #include "engine/convert/tokenize.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
+#include <cstring>
 #include <map>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -317,13 +317,11 @@ class Job final : public TokenizeJob {
     const std::string index = folder_ + "/idx";
     WS_RETURN_IF_ERROR(RemoveIfThere(index));
     WS_ASSIGN_OR_RETURN(const std::unique_ptr<AppendFile> index_file, fs_->OpenAppend(index));
-    WS_RETURN_IF_ERROR(WriteMegatronIndex(
-        type_,
-        [&](const LengthVisitor& visit) -> Status {
-          for (const std::string& path : lengths) WS_RETURN_IF_ERROR(VisitLengths(path, visit));
-          return {};
-        },
-        index_file.get()));
+    const auto visit_all = [&](const LengthVisitor& visit) -> Status {
+      for (const std::string& path : lengths) WS_RETURN_IF_ERROR(VisitLengths(path, visit));
+      return {};
+    };
+    WS_RETURN_IF_ERROR(WriteMegatronIndex(type_, visit_all, index_file.get()));
     WS_RETURN_IF_ERROR(index_file->Sync());
     WS_RETURN_IF_ERROR(index_file->Close());
     std::string data = ids.front();  // of a single shard as it is
@@ -340,14 +338,15 @@ class Job final : public TokenizeJob {
 
   Status VisitLengths(const std::string& path, const LengthVisitor& visit) const {
     WS_ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> file, fs_->Open(path));
-    std::vector<std::int32_t> some(kCopyBytes / sizeof(std::int32_t));
-    for (std::uint64_t at = 0; at < file->size_bytes();) {
-      const auto bytes =
-          static_cast<std::size_t>(std::min<std::uint64_t>(kCopyBytes, file->size_bytes() - at));
-      WS_RETURN_IF_ERROR(
-          ReadExactly(*file, at, bytes, static_cast<char*>(static_cast<void*>(some.data()))));
-      WS_RETURN_IF_ERROR(visit(std::span(some.data(), bytes / sizeof(std::int32_t))));
-      at += bytes;
+    std::string bytes;
+    std::vector<std::int32_t> some;
+    for (std::uint64_t at = 0; at < file->size_bytes(); at += bytes.size()) {
+      bytes.resize(
+          static_cast<std::size_t>(std::min<std::uint64_t>(kCopyBytes, file->size_bytes() - at)));
+      WS_RETURN_IF_ERROR(ReadExactly(*file, at, bytes.size(), bytes.data()));
+      some.resize(bytes.size() / sizeof(std::int32_t));
+      std::memcpy(some.data(), bytes.data(), some.size() * sizeof(std::int32_t));
+      WS_RETURN_IF_ERROR(visit(some));
     }
     return {};
   }

@@ -233,9 +233,9 @@ Status TokenizePart::Write(const EncodedBlock& block) {
   WS_RETURN_IF_ERROR(block.failure);
   WS_RETURN_IF_ERROR(OpenFiles());
   WS_RETURN_IF_ERROR(ids_->Append(block.ids));
-  WS_RETURN_IF_ERROR(lengths_->Append(
-      std::string_view(static_cast<const char*>(static_cast<const void*>(block.lengths.data())),
-                       block.lengths.size() * sizeof(std::int32_t))));
+  std::string lengths(block.lengths.size() * sizeof(std::int32_t), '\0');
+  std::memcpy(lengths.data(), block.lengths.data(), lengths.size());
+  WS_RETURN_IF_ERROR(lengths_->Append(lengths));
   state_.unit = block.after.unit;
   state_.offset = block.after.offset;
   state_.done = block.after.done;

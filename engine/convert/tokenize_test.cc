@@ -89,9 +89,8 @@ TEST(TokenizeJob, WritesTheDocumentedBytes) {
             "{\"text\": \"xy\"}\n{\"text\": \"\"}\n{\"text\": \"z\"}\n");
   TokenizeProgress progress;
   ASSERT_TRUE(RunJob(Options(folder, "out"), Bytes(), &progress).ok());
-  const std::uint16_t ids[] = {'x', 'y', 0, 'z', 0};
-  EXPECT_EQ(ReadFile(folder.path() + "/out.bin"),
-            std::string(static_cast<const char*>(static_cast<const void*>(ids)), sizeof(ids)));
+  const std::string ids("x\0y\0\0\0z\0\0\0", 10);
+  EXPECT_EQ(ReadFile(folder.path() + "/out.bin"), ids);
   std::string index("MMIDIDX\0\0", 9);
   const auto add = [&](std::uint64_t value, int bytes) {
     for (int i = 0; i < bytes; ++i) index += static_cast<char>((value >> (8 * i)) & 0xFF);

@@ -40,7 +40,7 @@ Status WriteMegatronIndex(MegatronIdType type,
                           AppendFile* out) {
   std::uint64_t documents = 0;
   std::uint64_t sequences = 0;
-  WS_RETURN_IF_ERROR(lengths([&](std::span<const std::int32_t> some) -> Status {
+  const auto count = [&](std::span<const std::int32_t> some) -> Status {
     documents += some.size();
     for (const std::int32_t length : some) {
       if (length < 0) {
@@ -49,7 +49,8 @@ Status WriteMegatronIndex(MegatronIdType type,
       sequences += length > 0 ? 1 : 0;
     }
     return {};
-  }));
+  };
+  WS_RETURN_IF_ERROR(lengths(count));
   WS_RETURN_IF_ERROR(out->Append(kMagic));
   IntegerWriter writer(out);
   WS_RETURN_IF_ERROR(writer.Add(kVersion));
@@ -57,29 +58,32 @@ Status WriteMegatronIndex(MegatronIdType type,
   WS_RETURN_IF_ERROR(writer.Add(sequences));
   // The file counts the borders of documents, one more than there are documents.
   WS_RETURN_IF_ERROR(writer.Add(documents + 1));
-  WS_RETURN_IF_ERROR(lengths([&](std::span<const std::int32_t> some) -> Status {
+  const auto add_lengths = [&](std::span<const std::int32_t> some) -> Status {
     for (const std::int32_t length : some) {
       if (length > 0) WS_RETURN_IF_ERROR(writer.Add(static_cast<std::uint32_t>(length)));
     }
     return {};
-  }));
+  };
+  WS_RETURN_IF_ERROR(lengths(add_lengths));
   std::uint64_t pointer = 0;
-  WS_RETURN_IF_ERROR(lengths([&](std::span<const std::int32_t> some) -> Status {
+  const auto add_pointers = [&](std::span<const std::int32_t> some) -> Status {
     for (const std::int32_t length : some) {
       if (length > 0) WS_RETURN_IF_ERROR(writer.Add(pointer));
       pointer += static_cast<std::uint64_t>(length) * MegatronIdBytes(type);
     }
     return {};
-  }));
+  };
+  WS_RETURN_IF_ERROR(lengths(add_pointers));
   std::uint64_t border = 0;
   WS_RETURN_IF_ERROR(writer.Add(border));
-  WS_RETURN_IF_ERROR(lengths([&](std::span<const std::int32_t> some) -> Status {
+  const auto add_borders = [&](std::span<const std::int32_t> some) -> Status {
     for (const std::int32_t length : some) {
       border += length > 0 ? 1 : 0;
       WS_RETURN_IF_ERROR(writer.Add(border));
     }
     return {};
-  }));
+  };
+  WS_RETURN_IF_ERROR(lengths(add_borders));
   return writer.Flush();
 }
 

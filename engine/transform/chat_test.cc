@@ -31,6 +31,10 @@ std::shared_ptr<const Tokenizer> Make(const std::vector<std::string>& special) {
 
 std::shared_ptr<const Tokenizer> ChatMl() { return Make({"<|im_start|>", "<|im_end|>"}); }
 
+std::string_view BytesOf(const Tokenizer& tokenizer, std::uint32_t id) {
+  return tokenizer.TokenBytes(id).value_or("(no token)");
+}
+
 // The conversation as text in which learned ids are in brackets.
 std::string Shown(const Tokenizer& tokenizer, const ChatIds& ids) {
   std::string out;
@@ -38,7 +42,7 @@ std::string Shown(const Tokenizer& tokenizer, const ChatIds& ids) {
   for (std::size_t i = 0; i < ids.ids.size(); ++i) {
     if (ids.loss_mask[i] != before) out += before == 0 ? "[" : "]";
     before = ids.loss_mask[i];
-    out += *tokenizer.TokenBytes(ids.ids[i]);
+    out += BytesOf(tokenizer, ids.ids[i]);
   }
   return before == 0 ? out : out + "]";
 }
@@ -158,7 +162,7 @@ RC_GTEST_PROP(Chat, ContentsComeBackAndOnlyTheAssistantsAreLearned, ()) {
   RC_ASSERT(renderer->Encode(messages, false, &ids).ok());
   std::string said;
   for (std::size_t i = 0; i < ids.ids.size(); ++i) {
-    if (ids.loss_mask[i] != 0) said += *tokenizer->TokenBytes(ids.ids[i]);
+    if (ids.loss_mask[i] != 0) said += BytesOf(*tokenizer, ids.ids[i]);
   }
   RC_ASSERT(said == learned);
 }
