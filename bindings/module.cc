@@ -7,6 +7,8 @@ namespace widestream::python {
 void register_transform(nb::module_& module);
 void register_batch(nb::module_& module);
 void register_delivery(nb::module_& module);
+void register_chat(nb::module_& module);
+void register_convert(nb::module_& module);
 void register_host(nb::module_& module);
 void register_inspect(nb::module_& module);
 void register_journal(nb::module_& module);
@@ -18,6 +20,8 @@ NB_MODULE(_core, m) {
   widestream::python::register_transform(m);
   widestream::python::register_batch(m);
   widestream::python::register_delivery(m);
+  widestream::python::register_chat(m);
+  widestream::python::register_convert(m);
   widestream::python::register_host(m);
   widestream::python::register_inspect(m);
   widestream::python::register_journal(m);

@@ -18,6 +18,7 @@ STREET = (
     "formats",
     "transform",
     "source",
+    "convert",
     "plan",
     "construct",
     "deliver",

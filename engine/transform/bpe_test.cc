@@ -21,7 +21,7 @@ std::unique_ptr<const Bpe> MakeByIdBpe(const std::vector<std::string>& more) {
   vocabulary.tokens = testing::ByteTokens(more);
   vocabulary.merge_by_id = true;
   vocabulary.whole_words_first = true;
-  auto bpe = Bpe::Make(std::move(vocabulary), "test");
+  auto bpe = Bpe::Make(vocabulary, "test", BestIsa());
   EXPECT_TRUE(bpe.ok()) << bpe.status().ToString();
   return std::move(bpe).value();
 }
@@ -87,13 +87,10 @@ RC_GTEST_PROP(Bpe, ShortAndLongMergingEqualTheDefinition, ()) {
   const Ids expected = ReferenceMerge(testing::ByteTokens(more), word);
   Ids by_short;
   Ids by_long;
-  Ids by_wide;
-  bpe->MergeShortWord(word.data(), word.size(), &by_short);
-  bpe->MergeLongWord<std::uint32_t>(word.data(), word.size(), &by_long);
-  bpe->MergeLongWord<std::uint64_t>(word.data(), word.size(), &by_wide);
+  bpe->MergeWord(word.data(), word.size(), &by_short);
+  bpe->MergeByHeap(word.data(), word.size(), &by_long);
   RC_ASSERT(by_short == expected);
   RC_ASSERT(by_long == expected);
-  RC_ASSERT(by_wide == expected);
 }
 
 TEST(Bpe, AWordOfAMillionLettersMergesWithoutQuadraticTime) {
@@ -107,21 +104,20 @@ TEST(Bpe, AWordOfAMillionLettersMergesWithoutQuadraticTime) {
   EXPECT_EQ(ids.back(), static_cast<std::uint32_t>('a'));
 }
 
-TEST(WordTable, FindsTokensOfEveryLengthWhateverFollows) {
+TEST(FindToken, FindsTokensOfEveryLengthWhateverFollows) {
   std::vector<std::string> more;
   for (std::size_t bytes = 2; bytes <= 40; ++bytes) more.emplace_back(bytes, 'x');
   const auto bpe = MakeByIdBpe(more);
-  const std::string text = std::string(40, 'x') + std::string(16, 'y');
+  const auto find = [&bpe](const std::string& word) {
+    return bpe->FindToken(word.data(), word.size(), bpe->HashOf(word.data(), word.size()));
+  };
   for (std::size_t bytes = 2; bytes <= 40; ++bytes) {
-    const auto id = static_cast<std::uint32_t>(254 + bytes);
-    EXPECT_EQ(bpe->WholeWords().Find(text.data(), bytes, text.size()), id);
-    const std::string exact(bytes, 'x');
-    EXPECT_EQ(bpe->WholeWords().Find(exact.data(), bytes, bytes), id);
+    EXPECT_EQ(find(std::string(bytes, 'x')), static_cast<std::uint32_t>(254 + bytes));
   }
-  EXPECT_EQ(bpe->WholeWords().Find(std::string(41, 'x').data(), 41, 41), kNoId);
-  EXPECT_EQ(bpe->WholeWords().Find("xy", 2, 2), kNoId);
+  EXPECT_EQ(find(std::string(41, 'x')), kNoId);
+  EXPECT_EQ(find("xy"), kNoId);
   // A zero byte is a byte like any other, not padding.
-  EXPECT_EQ(bpe->WholeWords().Find("x\0", 2, 2), kNoId);
+  EXPECT_EQ(find(std::string("x\0", 2)), kNoId);
 }
 
 }  // namespace

@@ -1,75 +1,12 @@
 #include "engine/transform/pretokenizer.h"
 
 #include <array>
+#include <utility>
 
-#include "engine/transform/unicode_tables.h"
+#include "engine/transform/characters.h"
 
 namespace widestream::internal {
 namespace {
-
-// The class of a byte below 0x80; kNotAscii above.
-constexpr std::uint8_t kNotAscii = 4;
-constexpr std::array<std::uint8_t, 256> MakeByteClasses() {
-  std::array<std::uint8_t, 256> table{};
-  for (unsigned b = 0; b < 256; ++b) {
-    const unsigned lower = b | 0x20U;
-    CharacterClass c = CharacterClass::kOther;
-    if (lower >= 'a' && lower <= 'z') c = CharacterClass::kLetter;
-    if (b >= '0' && b <= '9') c = CharacterClass::kNumber;
-    if (b == ' ' || (b >= '\t' && b <= '\r')) c = CharacterClass::kSpace;
-    table[b] = b < 0x80 ? static_cast<std::uint8_t>(c) : kNotAscii;
-  }
-  return table;
-}
-constexpr std::array<std::uint8_t, 256> kByteClasses = MakeByteClasses();
-
-struct Character {
-  CharacterClass character_class;
-  std::uint32_t bytes;
-};
-
-bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80; }
-
-// The character at p, whose first byte is 0x80 or above.
-Character DecodeLong(const char* p, const char* end) {
-  constexpr Character kBadByte{CharacterClass::kOther, 1};
-  const std::uint32_t first = static_cast<unsigned char>(*p);
-  const std::uint32_t bytes = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-  if (first < 0xC2 || first > 0xF4 || end - p < static_cast<std::ptrdiff_t>(bytes)) return kBadByte;
-  std::uint32_t code_point = first & (0x7FU >> bytes);
-  for (std::uint32_t i = 1; i < bytes; ++i) {
-    if (!IsContinuation(p[i])) return kBadByte;
-    code_point = (code_point << 6) | (static_cast<unsigned char>(p[i]) & 0x3FU);
-  }
-  constexpr std::array<std::uint32_t, 5> kSmallest = {0, 0, 0x80, 0x800, 0x10000};
-  const bool surrogate = code_point >= 0xD800 && code_point < 0xE000;
-  if (code_point < kSmallest[bytes] || code_point > 0x10FFFF || surrogate) return kBadByte;
-  return {ClassOfCodePoint(code_point), bytes};
-}
-
-inline Character CharacterAt(const char* p, const char* end) {
-  const std::uint8_t c = kByteClasses[static_cast<unsigned char>(*p)];
-  if (c != kNotAscii) return {static_cast<CharacterClass>(c), 1};
-  return DecodeLong(p, end);
-}
-
-// The end of the longest run of characters of class `wanted` from p on.
-inline const char* SkipRun(const char* p, const char* end, CharacterClass wanted) {
-  while (p != end) {
-    const std::uint8_t c = kByteClasses[static_cast<unsigned char>(*p)];
-    if (c == static_cast<std::uint8_t>(wanted)) {
-      ++p;
-      continue;
-    }
-    if (c != kNotAscii) break;
-    const Character character = DecodeLong(p, end);
-    if (character.character_class != wanted) break;
-    p += character.bytes;
-  }
-  return p;
-}
-
-bool IsLineEnd(char c) { return c == '\r' || c == '\n'; }
 
 struct SpaceRun {
   const char* end;
@@ -94,34 +31,206 @@ const char* SpaceBeforeWord(const SpaceRun& run, const char* p, const char* end)
   return run.end == end || run.last == p ? run.end : run.last;
 }
 
-// 's|'t|'re|'ve|'m|'ll|'d at the apostrophe p: its end, or null. `kAnyCase` is (?i:), which also
-// takes U+017F (long s), the only character outside ASCII that folds to one of these letters.
-template <bool kAnyCase>
-const char* ContractionEnd(const char* p, const char* end) {
-  const auto letter = [&](std::ptrdiff_t i) -> char {
-    if (end - p <= i) return '\0';
-    if (!kAnyCase) return p[i];
-    return kByteClasses[static_cast<unsigned char>(p[i])] ==
-                   static_cast<std::uint8_t>(CharacterClass::kLetter)
-               ? static_cast<char>(p[i] | 0x20)
-               : '\0';
-  };
-  switch (letter(1)) {
-    case 's':
-    case 'd':
-    case 'm':
-    case 't':
-      return p + 2;
-    case 'l':
-      return letter(2) == 'l' ? p + 3 : nullptr;
-    case 'v':
-    case 'r':
-      return letter(2) == 'e' ? p + 3 : nullptr;
-    default:
-      break;
+// \s*[\r\n]+|\s+(?!\S)|\s+ , with \s+$ before it if `kToEnd`.
+template <bool kToEnd>
+const char* SpaceWordEnd(const char* p, const char* end) {
+  const SpaceRun run = ScanSpace(p, end);
+  if (kToEnd && run.end == end) return end;
+  if (run.line_end_stop != nullptr) return run.line_end_stop;
+  return SpaceBeforeWord(run, p, end);
+}
+
+// Up to `most` numbers from q on, of which one is already behind.
+template <int kMost>
+const char* NumbersEnd(const char* q, const char* end) {
+  for (int numbers = 1; numbers < kMost && q != end; ++numbers) {
+    const Character next = CharacterAt(q, end);
+    if (next.character_class != CharacterClass::kNumber) break;
+    q += next.bytes;
   }
-  if (kAnyCase && end - p >= 3 && p[1] == '\xC5' && p[2] == '\xBF') return p + 3;
-  return nullptr;
+  return q;
+}
+
+// `kDigits`: each number is a word, and is like the end of the text for what stands before it.
+template <bool kDigits>
+const char* Gpt2WordEnd(const char* p, const char* end) {
+  const char* q = p;
+  if (*p == ' ' && end - p > 1) {
+    ++q;
+  } else if (*p == '\'') {
+    if (const char* stop = ContractionEnd<false>(p, end)) return stop;
+  }
+  const Character character = CharacterAt(q, end);
+  const CharacterClass c = character.character_class;
+  q += character.bytes;
+  if (IsIn(c, kLetterClasses)) return SkipRun(q, end, kLetterClasses);
+  if (IsIn(c, kOtherClasses)) return SkipRun(q, end, kOtherClasses);
+  if (IsIn(c, kNumberClasses)) {
+    if (!kDigits) return SkipRun(q, end, kNumberClasses);
+    return *p == ' ' ? p + 1 : q;
+  }
+  const SpaceRun run = ScanSpace(p, end);
+  if (kDigits && run.end != end &&
+      IsIn(CharacterAt(run.end, end).character_class, kNumberClasses)) {
+    return run.end;
+  }
+  return SpaceBeforeWord(run, p, end);
+}
+
+template <bool kSpaceToEnd, int kMostNumbers>
+const char* Cl100kWordEnd(const char* p, const char* end) {
+  if (*p == '\'') {
+    if (const char* stop = ContractionEnd<true>(p, end)) return stop;
+  }
+  const Character first = CharacterAt(p, end);
+  const char* q = p + first.bytes;
+  if (IsIn(first.character_class, kLetterClasses)) return SkipRun(q, end, kLetterClasses);
+  if (first.character_class == CharacterClass::kNumber) return NumbersEnd<kMostNumbers>(q, end);
+  bool marks = IsIn(first.character_class, kOtherClasses);
+  if (q != end && !IsLineEnd(*p)) {
+    const Character next = CharacterAt(q, end);
+    if (IsIn(next.character_class, kLetterClasses)) {
+      return SkipRun(q + next.bytes, end, kLetterClasses);
+    }
+    marks = marks || (*p == ' ' && IsIn(next.character_class, kOtherClasses));
+  }
+  if (!marks) return SpaceWordEnd<kSpaceToEnd>(p, end);
+  q = SkipRun(q, end, kOtherClasses);
+  while (q != end && IsLineEnd(*q)) ++q;
+  return q;
+}
+
+// The classes of [\p{Lm}\p{Lo}\p{M}], and with those of either case.
+constexpr ClassSet kCaselessClasses = SetOf(CharacterClass::kLetter, CharacterClass::kMark);
+constexpr ClassSet kUpperClasses = kCaselessClasses | SetOf(CharacterClass::kUpper);
+constexpr ClassSet kLowerClasses = kCaselessClasses | SetOf(CharacterClass::kLower);
+
+// The letters of a word of o200k from q on. `lower` is the end of [Lu Lt Lm Lo M]*[Ll Lm Lo M]+,
+// `upper` that of [Lu Lt Lm Lo M]+[Ll Lm Lo M]*; null where it does not match. The second is
+// tried only where the first fails, so it is not told otherwise.
+struct CasedWord {
+  const char* lower;
+  const char* upper;
+};
+CasedWord ScanCasedWord(const char* q, const char* end) {
+  const char* const begin = q;
+  const char* caseless_end = nullptr;
+  while (q != end) {
+    const Character character = CharacterAt(q, end);
+    if (!IsIn(character.character_class, kUpperClasses)) {
+      if (character.character_class != CharacterClass::kLower) break;
+      return {SkipRun(q + character.bytes, end, kLowerClasses), nullptr};
+    }
+    q += character.bytes;
+    if (IsIn(character.character_class, kCaselessClasses)) caseless_end = q;
+  }
+  // Without a lower-case letter the first set gives back all after its last caseless one.
+  return {caseless_end, q != begin ? q : nullptr};
+}
+
+const char* O200kWordEnd(const char* p, const char* end) {
+  const Character first = CharacterAt(p, end);
+  const char* const q = p + first.bytes;
+  const CharacterClass c = first.character_class;
+  const bool letter = IsIn(c, kLetterClasses);
+  const char* stop = nullptr;
+  if (c == CharacterClass::kNumber) return NumbersEnd<3>(q, end);
+  if (letter || c == CharacterClass::kMark) {
+    CasedWord led{nullptr, nullptr};
+    if (!letter) led = ScanCasedWord(q, end);
+    stop = led.lower;
+    if (stop == nullptr) {
+      const CasedWord word = ScanCasedWord(p, end);
+      stop = word.lower != nullptr ? word.lower : led.upper != nullptr ? led.upper : word.upper;
+    }
+  } else if (!IsLineEnd(*p)) {
+    const CasedWord led = ScanCasedWord(q, end);
+    stop = led.lower != nullptr ? led.lower : led.upper;
+  }
+  if (stop != nullptr) {
+    if (stop == end || *stop != '\'') return stop;
+    const char* const contraction = ContractionEnd<true>(stop, end);
+    return contraction != nullptr ? contraction : stop;
+  }
+  const bool marks =
+      IsIn(c, kOtherClasses) ||
+      (*p == ' ' && q != end && IsIn(CharacterAt(q, end).character_class, kOtherClasses));
+  if (!marks) return SpaceWordEnd<false>(p, end);
+  const char* r = SkipRun(q, end, kOtherClasses);
+  while (r != end && (IsLineEnd(*r) || *r == '/')) ++r;
+  return r;
+}
+
+// [U+4E00-U+9FA5 U+3040-U+309F U+30A0-U+30FF]
+bool IsHanOrKana(const char* p, const char* end) {
+  if (end - p < 3 || !IsContinuation(p[1]) || !IsContinuation(p[2])) return false;
+  const auto byte = [p](int i) -> std::uint32_t { return static_cast<unsigned char>(p[i]); };
+  if ((byte(0) & 0xF0U) != 0xE0) return false;
+  const std::uint32_t code_point =
+      ((byte(0) & 0x0FU) << 12) | ((byte(1) & 0x3FU) << 6) | (byte(2) & 0x3FU);
+  return (code_point >= 0x4E00 && code_point <= 0x9FA5) ||
+         (code_point >= 0x3040 && code_point <= 0x30FF);
+}
+
+constexpr ClassSet kWordClasses = kLetterClasses | SetOf(CharacterClass::kMark);
+constexpr ClassSet kSignClasses = SetOf(CharacterClass::kPunctuation, CharacterClass::kSymbol);
+
+// The end of [\p{L}\p{M}]* from p on, within its piece.
+const char* DeepSeekLettersEnd(const char* p, const char* end) {
+  while (p != end) {
+    const Character character = CharacterAt(p, end);
+    if (!IsIn(character.character_class, kWordClasses) || IsHanOrKana(p, end)) break;
+    p += character.bytes;
+  }
+  return p;
+}
+
+const char* DeepSeek3WordEnd(const char* p, const char* end) {
+  const Character first = CharacterAt(p, end);
+  const char* q = p + first.bytes;
+  const CharacterClass c = first.character_class;
+  if (c == CharacterClass::kNumber) return NumbersEnd<3>(q, end);
+  if (IsHanOrKana(p, end)) {
+    while (IsHanOrKana(q, end)) q += 3;
+    return q;
+  }
+  const auto ascii_letter = [end](const char* at) {
+    return at != end && static_cast<unsigned char>((*at | 0x20) - 'a') < 26;
+  };
+  const bool sign = IsIn(c, kSignClasses);
+  if (sign && first.bytes == 1 && ascii_letter(q)) {
+    while (ascii_letter(q)) ++q;
+    return q;
+  }
+  if (IsIn(c, kLetterClasses)) return DeepSeekLettersEnd(q, end);
+  if (!sign && !IsLineEnd(*p)) {
+    const char* const letters = DeepSeekLettersEnd(q, end);
+    if (letters != q || c == CharacterClass::kMark) return letters;
+  }
+  const auto class_at = [end](const char* at) {
+    // A number, Han or Kana begins another piece, which is like the end of the text.
+    return at == end || IsHanOrKana(at, end) ? CharacterClass::kNumber
+                                             : CharacterAt(at, end).character_class;
+  };
+  if (sign || (*p == ' ' && IsIn(class_at(q), kSignClasses))) {
+    // Signs are neither Han nor Kana, except that the ranges hold a few: those end the piece.
+    while (IsIn(class_at(q), kSignClasses)) q += CharacterAt(q, end).bytes;
+    while (q != end && IsLineEnd(*q)) ++q;
+    return q;
+  }
+  if (c == CharacterClass::kSpace) {
+    const SpaceRun run = ScanSpace(p, end);
+    if (run.line_end_stop != nullptr) return run.line_end_stop;
+    const bool piece_ends = IsIn(class_at(run.end), kNumberClasses);
+    return piece_ends || run.last == p ? run.end : run.last;
+  }
+  // A run that no alternative matches; its last character may lead letters.
+  while (class_at(q) == CharacterClass::kOther) {
+    const char* const next = q + CharacterAt(q, end).bytes;
+    if (DeepSeekLettersEnd(next, end) != next) break;
+    q = next;
+  }
+  return q;
 }
 
 }  // namespace
@@ -134,75 +243,78 @@ const char* PatternName(Pattern pattern) {
       return "cl100k";
     case Pattern::kCl100kLineEnd:
       return "cl100k-line-end";
+    case Pattern::kO200k:
+      return "o200k";
+    case Pattern::kQwen2:
+      return "qwen2";
+    case Pattern::kDeepSeek3:
+      return "deepseek3";
+    case Pattern::kGpt2Digits:
+      return "gpt2-digits";
   }
   return "unknown";
 }
 
+std::optional<Pattern> PatternOfName(std::string_view name) {
+  for (int i = 0; i < kPatterns; ++i) {
+    const auto pattern = static_cast<Pattern>(i);
+    if (name == PatternName(pattern)) return pattern;
+  }
+  if (name == "llama3") return Pattern::kCl100kLineEnd;
+  return std::nullopt;
+}
+
+const char* PatternNames() {
+  return R"("gpt2" (also for r50k and p50k), "cl100k", "o200k", "llama3", "qwen2", "deepseek3" or "gpt2-digits")";
+}
+
 std::optional<Pattern> PatternOfRegex(std::string_view regex) {
-  constexpr std::string_view kGpt2Regex =
-      R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-  // The second is how tiktoken wrote the first before it added \s+$.
-  constexpr std::array<std::string_view, 2> kCl100kRegexes = {
-      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-      R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)"};
-  if (regex == kGpt2Regex) return Pattern::kGpt2;
-  for (const std::string_view known : kCl100kRegexes) {
-    if (regex == known) return Pattern::kCl100kLineEnd;
+  // The second of kCl100kLineEnd is how tiktoken wrote the first before it added \s+$.
+  static constexpr std::array<std::pair<std::string_view, Pattern>, 5> kRegexes = {{
+      {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
+       Pattern::kGpt2},
+      {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+       Pattern::kCl100kLineEnd},
+      {R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)",
+       Pattern::kCl100kLineEnd},
+      {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+       Pattern::kQwen2},
+      {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+       Pattern::kO200k},
+  }};
+  for (const auto& [known, pattern] : kRegexes) {
+    if (regex == known) return pattern;
   }
   return std::nullopt;
 }
 
-const char* Gpt2WordEnd(const char* p, const char* end) {
-  const char* q = p;
-  if (*p == ' ' && end - p > 1) {
-    ++q;
-  } else if (*p == '\'') {
-    if (const char* stop = ContractionEnd<false>(p, end)) return stop;
-  }
-  const Character character = CharacterAt(q, end);
-  if (character.character_class != CharacterClass::kSpace) {
-    return SkipRun(q + character.bytes, end, character.character_class);
-  }
-  return SpaceBeforeWord(ScanSpace(p, end), p, end);
+bool IsDeepSeek3Regex(std::size_t index, std::string_view regex) {
+  static constexpr std::array<std::string_view, 3> kRegexes = {
+      R"(\p{N}{1,3})",
+      // Han, Hiragana, Katakana.
+      "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+",
+      R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+  return index < kRegexes.size() && regex == kRegexes[index];
 }
 
-template <bool kSpaceToEnd>
-const char* Cl100kWordEnd(const char* p, const char* end) {
-  if (*p == '\'') {
-    if (const char* stop = ContractionEnd<true>(p, end)) return stop;
+const char* WordEnd(Pattern pattern, const char* p, const char* end) {
+  switch (pattern) {
+    case Pattern::kGpt2:
+      return Gpt2WordEnd<false>(p, end);
+    case Pattern::kCl100k:
+      return Cl100kWordEnd<true, 3>(p, end);
+    case Pattern::kCl100kLineEnd:
+      return Cl100kWordEnd<false, 3>(p, end);
+    case Pattern::kO200k:
+      return O200kWordEnd(p, end);
+    case Pattern::kQwen2:
+      return Cl100kWordEnd<false, 1>(p, end);
+    case Pattern::kDeepSeek3:
+      return DeepSeek3WordEnd(p, end);
+    case Pattern::kGpt2Digits:
+      return Gpt2WordEnd<true>(p, end);
   }
-  const Character first = CharacterAt(p, end);
-  const char* q = p + first.bytes;
-  if (first.character_class == CharacterClass::kLetter)
-    return SkipRun(q, end, first.character_class);
-  if (first.character_class == CharacterClass::kNumber) {
-    for (int digits = 1; digits < 3 && q != end; ++digits) {
-      const Character next = CharacterAt(q, end);
-      if (next.character_class != CharacterClass::kNumber) break;
-      q += next.bytes;
-    }
-    return q;
-  }
-  bool marks = first.character_class == CharacterClass::kOther;
-  if (q != end && !IsLineEnd(*p)) {
-    const Character next = CharacterAt(q, end);
-    if (next.character_class == CharacterClass::kLetter) {
-      return SkipRun(q + next.bytes, end, CharacterClass::kLetter);
-    }
-    marks = marks || (*p == ' ' && next.character_class == CharacterClass::kOther);
-  }
-  if (marks) {
-    q = SkipRun(q, end, CharacterClass::kOther);
-    while (q != end && IsLineEnd(*q)) ++q;
-    return q;
-  }
-  const SpaceRun run = ScanSpace(p, end);
-  if (kSpaceToEnd && run.end == end) return end;
-  if (run.line_end_stop != nullptr) return run.line_end_stop;
-  return SpaceBeforeWord(run, p, end);
+  return end;
 }
-
-template const char* Cl100kWordEnd<true>(const char* p, const char* end);
-template const char* Cl100kWordEnd<false>(const char* p, const char* end);
 
 }  // namespace widestream::internal

@@ -34,6 +34,11 @@ const std::vector<KnownVocabulary>& KnownVocabularies() {
         {"<|fim_middle|>", 100259},
         {"<|fim_suffix|>", 100260},
         {"<|endofprompt|>", 100276}}},
+      {"o200k_base",
+       199998,
+       "c397cfc4e2820183ad3dd0f4233e6ebe",
+       Pattern::kO200k,
+       {{"<|endoftext|>", 199999}, {"<|endofprompt|>", 200018}}},
   };
   return *known;
 }
@@ -185,15 +190,18 @@ Result<Vocabulary> ReadTiktoken(std::string_view bytes, const std::string& name,
                                      PatternName(*pattern) + "\"; leave the pattern out");
     }
     vocabulary.pattern = known.pattern;
-    for (const auto& [special, id] : known.special_tokens) vocabulary.special_tokens[special] = id;
+    for (const auto& [special, id] : known.special_tokens) {
+      vocabulary.special_tokens[special] = id;
+      vocabulary.added_tokens.push_back({.name = special, .id = id});
+    }
     return vocabulary;
   }
   if (!pattern) {
     return Status::InvalidArgument(
         name +
-        ": a .tiktoken file does not say how text is cut into words, and this one is neither "
-        "r50k_base nor cl100k_base; give the pattern it was trained with: \"gpt2\" or "
-        "\"cl100k\"");
+        ": a .tiktoken file does not say how text is cut into words, and this one is none of "
+        "r50k_base, cl100k_base and o200k_base; give the pattern it was trained with: " +
+        PatternNames());
   }
   vocabulary.pattern = *pattern;
   return vocabulary;

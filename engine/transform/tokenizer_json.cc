@@ -16,6 +16,10 @@
 namespace widestream::internal {
 namespace {
 
+constexpr char kRefusal[] =
+    "; Widestream refuses what would change ids (outside of jobs, widestream.Tokenizer and "
+    "`widestream tokenize` take SentencePiece-style files through the tokenizers package, slowly)";
+
 using simdjson::dom::element;
 using FieldMap = std::map<std::string_view, element>;
 
@@ -90,8 +94,12 @@ class TokenizerJsonReader {
                         Fields(root, "the file",
                                {"version", "truncation", "padding", "added_tokens", "normalizer",
                                 "pre_tokenizer", "post_processor", "decoder", "model"}));
-    for (const char* key : {"truncation", "padding", "normalizer"}) {
+    for (const char* key : {"truncation", "padding"}) {
       WS_RETURN_IF_ERROR(RequireNull(fields, "", key));
+    }
+    vocabulary_.special_tokens_hide = true;
+    if (fields.count("normalizer") != 0 && !fields["normalizer"].is_null()) {
+      WS_RETURN_IF_ERROR(ReadNormalizer(fields["normalizer"], "normalizer"));
     }
     WS_RETURN_IF_ERROR(ReadPreTokenizer(fields));
     if (pattern && !SamePattern(*pattern, vocabulary_.pattern)) {
@@ -99,7 +107,9 @@ class TokenizerJsonReader {
                    std::string("the file's pattern is \"") + PatternName(vocabulary_.pattern) +
                        "\", not \"" + PatternName(*pattern) + "\" as asked; leave the pattern out");
     }
-    WS_RETURN_IF_ERROR(CheckPostProcessor(fields, "post_processor"));
+    if (fields.count("post_processor") != 0 && !fields["post_processor"].is_null()) {
+      WS_RETURN_IF_ERROR(ReadPostProcessor(fields["post_processor"], "post_processor"));
+    }
     if (fields.count("decoder") != 0 && !fields["decoder"].is_null()) {
       WS_RETURN_IF_ERROR(RequireByteLevelDecoder(fields["decoder"]));
     }
@@ -108,6 +118,11 @@ class TokenizerJsonReader {
     }
     if (fields.count("model") == 0) return Error("model", "missing");
     WS_RETURN_IF_ERROR(ReadModel(fields["model"]));
+    for (const auto& [id, where] : template_ids_) {
+      if (token_of_id_.count(id) == 0) {
+        return Error(where, "no token has the id " + std::to_string(id));
+      }
+    }
     WS_RETURN_IF_ERROR(CheckVocabulary(vocabulary_, name_));
     return std::move(vocabulary_);
   }
@@ -118,13 +133,15 @@ class TokenizerJsonReader {
   }
   Status Unsupported(const std::string& where, const element& value,
                      const std::string& supported) const {
-    return Error(where, Describe(value) + " is not supported, only " + supported +
-                            "; Widestream refuses what would change ids");
+    return Error(where, Describe(value) + " is not supported, only " + supported + kRefusal);
   }
 
   // Asked for "cl100k": either form of its white space rule is what the file says.
   static bool SamePattern(Pattern asked, Pattern found) {
-    return (asked == Pattern::kGpt2) == (found == Pattern::kGpt2);
+    const auto plain = [](Pattern p) {
+      return p == Pattern::kCl100k ? Pattern::kCl100kLineEnd : p;
+    };
+    return plain(asked) == plain(found);
   }
 
   // The fields of an object; an error for other values, repeated keys and keys not in `known`.
@@ -173,8 +190,7 @@ class TokenizerJsonReader {
     WS_ASSIGN_OR_RETURN(const bool value, Boolean(fields, where, key, missing));
     if (value == wanted) return Status::Ok();
     return Error(where + key, std::string(value ? "true" : "false") + " is not supported, only " +
-                                  (wanted ? "true" : "false") +
-                                  "; Widestream refuses what would change ids");
+                                  (wanted ? "true" : "false") + kRefusal);
   }
   static std::string TypeOf(const element& value) {
     std::string_view type;
@@ -190,10 +206,28 @@ class TokenizerJsonReader {
     return RequireBoolean(fields, where + ".", "use_regex", true, use_regex);
   }
 
+  Status ReadNormalizer(const element& value, const std::string& where) {
+    const std::string type = TypeOf(value);
+    if (type == "NFC") {
+      vocabulary_.normalize_nfc = true;
+      return Status::Ok();
+    }
+    simdjson::dom::array parts;
+    if (type != "Sequence" || value["normalizers"].get_array().get(parts) != simdjson::SUCCESS) {
+      return Unsupported(where, value, "null, NFC or a Sequence of these");
+    }
+    std::size_t index = 0;
+    for (const element part : parts) {
+      WS_RETURN_IF_ERROR(
+          ReadNormalizer(part, where + ".normalizers[" + std::to_string(index++) + "]"));
+    }
+    return Status::Ok();
+  }
+
   Status ReadPreTokenizer(const FieldMap& root) {
     const std::string where = "pre_tokenizer";
     const std::string supported =
-        "ByteLevel, or a Sequence of Split (the gpt2 or cl100k regex) and ByteLevel";
+        "ByteLevel, or a Sequence of Split (the published regexes), Digits and ByteLevel";
     const auto found = root.find(where);
     if (found == root.end()) return Error(where, "missing; expected " + supported);
     const element& value = found->second;
@@ -203,18 +237,54 @@ class TokenizerJsonReader {
     }
     if (TypeOf(value) != "Sequence") return Unsupported(where, value, supported);
     WS_ASSIGN_OR_RETURN(FieldMap fields, Fields(value, where, {"type", "pretokenizers"}));
-    simdjson::dom::array parts;
+    simdjson::dom::array array;
     if (fields.count("pretokenizers") == 0 ||
-        fields["pretokenizers"].get_array().get(parts) != simdjson::SUCCESS || parts.size() != 2 ||
-        TypeOf(parts.at(0).value_unsafe()) != "Split" ||
-        TypeOf(parts.at(1).value_unsafe()) != "ByteLevel") {
+        fields["pretokenizers"].get_array().get(array) != simdjson::SUCCESS) {
       return Unsupported(where, value, supported);
     }
-    WS_RETURN_IF_ERROR(ReadSplit(parts.at(0).value_unsafe(), where + ".pretokenizers[0]"));
-    return ReadByteLevel(parts.at(1).value_unsafe(), where + ".pretokenizers[1]", false);
+    const std::vector<element> parts(array.begin(), array.end());
+    const auto at = [&where](std::size_t i) {
+      return where + ".pretokenizers[" + std::to_string(i) + "]";
+    };
+    if (parts.empty() || TypeOf(parts.back()) != "ByteLevel") {
+      return Unsupported(where, value, supported);
+    }
+    if (parts.size() == 2 && TypeOf(parts[0]) == "Digits") {
+      WS_ASSIGN_OR_RETURN(const FieldMap digits,
+                          Fields(parts[0], at(0), {"type", "individual_digits"}));
+      WS_RETURN_IF_ERROR(RequireBoolean(digits, at(0) + ".", "individual_digits", false, true));
+      vocabulary_.pattern = Pattern::kGpt2Digits;
+      return ReadByteLevel(parts[1], at(1), true);
+    }
+    std::vector<std::string_view> regexes;
+    for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
+      if (TypeOf(parts[i]) != "Split") return Unsupported(where, value, supported);
+      WS_ASSIGN_OR_RETURN(const std::string_view regex, ReadSplit(parts[i], at(i)));
+      regexes.push_back(regex);
+    }
+    WS_RETURN_IF_ERROR(ReadByteLevel(parts.back(), at(parts.size() - 1), regexes.empty()));
+    if (regexes.empty()) {
+      vocabulary_.pattern = Pattern::kGpt2;
+      return Status::Ok();
+    }
+    if (regexes.size() == 3 && IsDeepSeek3Regex(0, regexes[0]) && IsDeepSeek3Regex(1, regexes[1]) &&
+        IsDeepSeek3Regex(2, regexes[2])) {
+      vocabulary_.pattern = Pattern::kDeepSeek3;
+      return Status::Ok();
+    }
+    const std::optional<Pattern> pattern = PatternOfRegex(regexes[0]);
+    if (!pattern || regexes.size() != 1) {
+      const std::size_t named = regexes.size() == 1 || !pattern ? 0 : 1;
+      return Error(at(named) + ".pattern",
+                   "the regex " + Quoted(regexes[named]) +
+                       " is not supported here, only the exact published ones of gpt2, cl100k, "
+                       "o200k, llama3, qwen2 and the three of deepseek3");
+    }
+    vocabulary_.pattern = *pattern;
+    return Status::Ok();
   }
 
-  Status ReadSplit(const element& value, const std::string& where) {
+  Result<std::string_view> ReadSplit(const element& value, const std::string& where) {
     WS_ASSIGN_OR_RETURN(FieldMap fields,
                         Fields(value, where, {"type", "pattern", "behavior", "invert"}));
     std::string_view behavior;
@@ -227,35 +297,63 @@ class TokenizerJsonReader {
     if (fields.count("pattern") == 0 || fields["pattern"]["Regex"].get_string().get(regex)) {
       return Unsupported(where, value, "\"pattern\": {\"Regex\": ...}");
     }
-    const std::optional<Pattern> pattern = PatternOfRegex(regex);
-    if (!pattern) {
-      return Error(where + ".pattern", "the regex " + Describe(fields["pattern"]) +
-                                           " is not supported, only the exact published ones of "
-                                           "gpt2 and cl100k");
+    return regex;
+  }
+
+  Status ReadPostProcessor(const element& value, const std::string& where) {
+    const std::string type = TypeOf(value);
+    if (type == "ByteLevel") return Status::Ok();
+    if (type == "TemplateProcessing") return ReadTemplate(value, where);
+    simdjson::dom::array parts;
+    if (type != "Sequence" || value["processors"].get_array().get(parts) != simdjson::SUCCESS) {
+      return Unsupported(where, value,
+                         "null, ByteLevel, TemplateProcessing or a Sequence of these");
     }
-    vocabulary_.pattern = *pattern;
+    std::size_t index = 0;
+    bool templated = false;
+    for (const element part : parts) {
+      const std::string at = where + ".processors[" + std::to_string(index++) + "]";
+      if (templated && TypeOf(part) == "TemplateProcessing") {
+        return Unsupported(at, part, "one TemplateProcessing");
+      }
+      templated = templated || TypeOf(part) == "TemplateProcessing";
+      WS_RETURN_IF_ERROR(ReadPostProcessor(part, at));
+    }
     return Status::Ok();
   }
 
-  // Post-processors add special tokens around the ids of a text, which Encode never does; so they
-  // are only checked to be of a kind that leaves the ids of the text itself alone.
-  Status CheckPostProcessor(const FieldMap& root, const std::string& where) const {
-    const auto found = root.find(where);
-    if (found == root.end() || found->second.is_null()) return Status::Ok();
-    const auto known = [](const element& value) {
-      const std::string type = TypeOf(value);
-      return type == "ByteLevel" || type == "TemplateProcessing";
-    };
-    bool supported = known(found->second);
-    simdjson::dom::array parts;
-    if (TypeOf(found->second) == "Sequence" &&
-        found->second["processors"].get_array().get(parts) == simdjson::SUCCESS) {
-      supported = true;
-      for (const element part : parts) supported = supported && known(part);
+  // "single": what stands around one text. The form for pairs of texts is of no use here.
+  Status ReadTemplate(const element& value, const std::string& where) {
+    WS_ASSIGN_OR_RETURN(FieldMap fields,
+                        Fields(value, where, {"type", "single", "pair", "special_tokens"}));
+    simdjson::dom::array pieces;
+    if (fields.count("single") == 0 || fields["single"].get_array().get(pieces)) {
+      return Error(where + ".single", "expected an array");
     }
-    if (supported) return Status::Ok();
-    return Unsupported(where, found->second,
-                       "null, ByteLevel, TemplateProcessing or a Sequence of these");
+    bool behind = false;
+    std::size_t index = 0;
+    for (const element piece : pieces) {
+      const std::string at = where + ".single[" + std::to_string(index++) + "]";
+      std::string_view name;
+      if (piece["Sequence"]["id"].get_string().get(name) == simdjson::SUCCESS) {
+        if (name != "A" || behind) return Unsupported(at, piece, "one sequence, \"A\"");
+        behind = true;
+        continue;
+      }
+      simdjson::dom::array ids;
+      if (piece["SpecialToken"]["id"].get_string().get(name) ||
+          fields.count("special_tokens") == 0 ||
+          fields["special_tokens"][name]["ids"].get_array().get(ids)) {
+        return Error(at, Describe(piece) + " is neither a sequence nor a token of special_tokens");
+      }
+      for (const element value_of_id : ids) {
+        WS_ASSIGN_OR_RETURN(const std::uint32_t id, Id(value_of_id, at));
+        (behind ? vocabulary_.ids_after : vocabulary_.ids_before).push_back(id);
+        template_ids_.emplace_back(id, at);
+      }
+    }
+    if (!behind) return Error(where + ".single", "has no sequence \"A\", so it drops the text");
+    return Status::Ok();
   }
 
   Status RequireByteLevelDecoder(const element& value) const {
@@ -289,19 +387,22 @@ class TokenizerJsonReader {
         return Error(where, "expected \"content\" to be a string of 1 to " +
                                 std::to_string(kMaxTokenBytes) + " bytes");
       }
-      WS_ASSIGN_OR_RETURN(const bool special, Boolean(fields, where + ".", "special", false));
-      if (!special) {
-        return Error(where,
-                     Quoted(content) +
-                         " has \"special\": false, so its library would find it inside "
-                         "ordinary text; only special tokens are supported, which text never "
-                         "gives");
-      }
+      AddedToken added_token;
+      WS_ASSIGN_OR_RETURN(added_token.special, Boolean(fields, where + ".", "special", false));
+      WS_ASSIGN_OR_RETURN(added_token.strip_left, Boolean(fields, where + ".", "lstrip", false));
+      WS_ASSIGN_OR_RETURN(added_token.strip_right, Boolean(fields, where + ".", "rstrip", false));
+      WS_ASSIGN_OR_RETURN(added_token.normalized,
+                          Boolean(fields, where + ".", "normalized", !added_token.special));
+      WS_RETURN_IF_ERROR(RequireBoolean(fields, where + ".", "single_word", false, false));
       if (fields.count("id") == 0) return Error(where, "\"id\" is missing");
       WS_ASSIGN_OR_RETURN(const std::uint32_t id, Id(fields["id"], where + ".id"));
-      if (!vocabulary_.special_tokens.emplace(content, id).second) {
+      if (!added_ids_.emplace(content, id).second) {
         return Error(where, Quoted(content) + " is there twice");
       }
+      added_token.name = std::string(content);
+      added_token.id = id;
+      if (added_token.special) vocabulary_.special_tokens.emplace(content, id);
+      vocabulary_.added_tokens.push_back(std::move(added_token));
       if (const auto [other, added] = token_of_id_.emplace(id, content); !added) {
         return Error(
             where, "the id " + std::to_string(id) + " is already that of " + Quoted(other->second));
@@ -350,8 +451,8 @@ class TokenizerJsonReader {
       if (!texts.insert(field.key).second) {
         return Error(where, "the token " + Quoted(field.key) + " is there twice");
       }
-      const auto special = vocabulary_.special_tokens.find(std::string(field.key));
-      if (special != vocabulary_.special_tokens.end()) {
+      const auto special = added_ids_.find(std::string(field.key));
+      if (special != added_ids_.end()) {
         if (special->second == id) continue;
         return Error(where, Quoted(field.key) + " has id " + std::to_string(id) + " here and " +
                                 std::to_string(special->second) + " in added_tokens");
@@ -443,6 +544,8 @@ class TokenizerJsonReader {
 
   const std::string& name_;
   Vocabulary vocabulary_;
+  std::vector<std::pair<std::uint32_t, std::string>> template_ids_;
+  std::unordered_map<std::string, std::uint32_t> added_ids_;
   std::unordered_map<std::uint32_t, std::string_view> token_of_id_;
   std::unordered_map<std::string, std::uint32_t> id_of_bytes_;
 };

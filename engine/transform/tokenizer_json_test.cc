@@ -114,8 +114,11 @@ TEST(TokenizerJson, SettingsThatWouldChangeIdsAreRefusedByName) {
   const std::vector<Case> cases = {
       {"\"truncation\": null", "\"truncation\": {\"max_length\": 5}", "truncation"},
       {"\"padding\": null", "\"padding\": {}", "padding"},
-      {"\"normalizer\": null", "\"normalizer\": {\"type\": \"NFC\"}",
-       "normalizer: {\"type\":\"NFC\"}"},
+      {"\"normalizer\": null", "\"normalizer\": {\"type\": \"NFKC\"}",
+       "normalizer: {\"type\":\"NFKC\"}"},
+      {"\"normalizer\": null",
+       "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Lowercase\"}]}",
+       "normalizer.normalizers[0]: {\"type\":\"Lowercase\"}"},
       {"\"version\"", "\"flavour\"", "flavour"},
       {"\"add_prefix_space\": false", "\"add_prefix_space\": true",
        "pre_tokenizer.add_prefix_space"},
@@ -134,7 +137,7 @@ TEST(TokenizerJson, SettingsThatWouldChangeIdsAreRefusedByName) {
        "model.end_of_word_suffix"},
       {"\"fuse_unk\": false", "\"fuse_unk\": true", "model.fuse_unk"},
       {"\"byte_fallback\": false", "\"byte_fallback\": true", "model.byte_fallback"},
-      {"\"special\": true", "\"special\": false", "added_tokens[0]"},
+      {"\"single_word\": false", "\"single_word\": true", "added_tokens[0].single_word"},
       {"\"dropout\": null", "\"dropout\": null, \"dropout\": null", "there twice"},
       {"\"dropout\": null", "\"novelty\": 1", "novelty"},
   };
@@ -146,7 +149,7 @@ TEST(TokenizerJson, HarmlessFormsAreAccepted) {
       {"\"continuing_subword_prefix\": null", "\"continuing_subword_prefix\": \"\""},
       {"\"post_processor\": null",
        "\"post_processor\": {\"type\": \"Sequence\", \"processors\": [{\"type\": \"ByteLevel\"}, "
-       "{\"type\": \"TemplateProcessing\"}]}"},
+       "{\"type\": \"TemplateProcessing\", \"single\": [{\"Sequence\": {\"id\": \"A\"}}]}]}"},
       {"\"truncation\": null, ", ""},
       {", \"ignore_merges\": false", ""},
   };

@@ -32,10 +32,17 @@ std::string TokensDigest(const std::vector<std::string>& tokens) {
 }
 
 Status CheckVocabulary(const Vocabulary& vocabulary, const std::string& name) {
+  if (vocabulary.tokens.size() > kMaxTokens) {
+    return Status::ResourceExhausted(name + ": " + std::to_string(vocabulary.tokens.size()) +
+                                     " tokens, more than the limit of " +
+                                     std::to_string(kMaxTokens) +
+                                     "; the largest published vocabularies have 262,144, so this "
+                                     "file is probably damaged");
+  }
   std::vector<bool> single(256, false);
   std::vector<bool> special(vocabulary.tokens.size(), false);
-  for (const auto& [special_name, id] : vocabulary.special_tokens) {
-    if (id < special.size()) special[id] = true;
+  for (const AddedToken& added : vocabulary.added_tokens) {
+    if (added.id < special.size()) special[added.id] = true;
   }
   for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     const std::string& token = vocabulary.tokens[id];

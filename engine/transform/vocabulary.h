@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/status.h"
+#include "engine/transform/added_tokens.h"
 #include "engine/transform/pretokenizer.h"
 
 namespace widestream::internal {
@@ -17,6 +18,7 @@ namespace widestream::internal {
 // files, 262,144 ids, tokens of 128 bytes.
 inline constexpr std::uint64_t kMaxTokenizerFileBytes = std::uint64_t{64} << 20;
 inline constexpr std::uint32_t kMaxTokenId = (1U << 24) - 1;
+inline constexpr std::uint32_t kMaxTokens = 1000000;  // special tokens apart
 inline constexpr std::size_t kMaxTokenBytes = 1023;
 inline constexpr std::size_t kMaxVocabularyBytes = std::size_t{16} << 20;
 // Pairs that merge; the published vocabularies have up to about a million.
@@ -33,6 +35,15 @@ struct Merge {
 struct Vocabulary {
   std::vector<std::string> tokens;                      // by id; empty: the id is a special token's
   std::map<std::string, std::uint32_t> special_tokens;  // name -> id
+  // All that are matched in the text as a whole, the special ones included.
+  std::vector<AddedToken> added_tokens;
+  // A special token that is not allowed still takes its place, so no other is found inside it.
+  bool special_tokens_hide = false;
+  // The text is normalized to NFC first.
+  bool normalize_nfc = false;
+  // Ids that the post-processor puts before and after those of a text.
+  std::vector<std::uint32_t> ids_before;
+  std::vector<std::uint32_t> ids_after;
   Pattern pattern = Pattern::kGpt2;
   // .tiktoken: any two neighbours whose bytes together are a token merge, the lowest id first.
   // Otherwise `merges` lists the pairs, best first.

@@ -9,9 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from widestream import errors, job, loader, testing, units, vwn
+    from widestream import errors, job, loader, testing, tokenizer, units, vwn
     from widestream.job import Job
     from widestream.loader import Batch, ClientPlaceTree, DataLoader, Microbatch
+    from widestream.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
 
@@ -21,8 +22,9 @@ _LAZY = {
     "DataLoader": "widestream.loader",
     "Job": "widestream.job",
     "Microbatch": "widestream.loader",
+    "Tokenizer": "widestream.tokenizer",
 }
-_LAZY_MODULES = ("errors", "job", "loader", "testing", "units", "vwn")
+_LAZY_MODULES = ("errors", "job", "loader", "testing", "tokenizer", "units", "vwn")
 
 __all__ = [
     "Batch",
@@ -30,11 +32,13 @@ __all__ = [
     "DataLoader",
     "Job",
     "Microbatch",
+    "Tokenizer",
     "__version__",
     "errors",
     "job",
     "loader",
     "testing",
+    "tokenizer",
     "units",
     "vwn",
 ]

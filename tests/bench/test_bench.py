@@ -53,3 +53,13 @@ def test_text():
     assert figure["value"] > 0
     assert figure["against"]["value"] > 0
     assert "tiktoken" in figure["against"]["version"]
+
+
+def test_tokenizer():
+    pytest.importorskip("tiktoken")
+    figures = quick("tokenizer", "--data", str(DATA), "--tokenizer", str(TOKENIZER))
+    ids = [figure["id"] for figure in figures]
+    assert set(ids) == {"P7", "P7-corpus", "P7-threads", "P7-decode", "P7-count", "P7-load", "P7-memory", "P7-worst"}
+    for figure in figures:
+        check({**figure, "pairs": figure["pairs"][:1]})
+        assert "other ids" not in figure["checked"]

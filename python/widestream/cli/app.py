@@ -6,7 +6,7 @@ import os
 
 import typer
 
-from widestream.cli import bench, data, generate, job, runs, serve, train
+from widestream.cli import bench, data, generate, job, runs, serve, tokenize, train
 from widestream.cli.failures import Settings, handled
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ for _command in (
     runs.state,
     runs.journal,
     data.fetch,
+    tokenize.tokenize,
     generate.generate,
     runs.report,
     bench.bench,

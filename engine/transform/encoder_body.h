@@ -1,0 +1,99 @@
+// The hot loop for one instruction set; encoder.cc includes this file once for each, inside a
+// namespace of its own, with WS_TARGET as the attribute of its functions and
+//   WS_TARGET WordKey LoadKey(const char* word, std::size_t bytes): reads 16 bytes from `word` on
+//   WS_TARGET bool IsSlotOf(const WordCache::Slot&, const WordKey&)
+//   template <bool kNarrow, typename Id> WS_TARGET void CopyIds(const WordCache::Slot&, Id* out):
+//     writes kSlotIds ids, of which the slot's count are valid
+// (No #pragma once: on purpose.)
+
+// Words are looked up in groups, each step for all words of a group, so that the machine fetches
+// for many words at once and no step waits for a branch that cannot be foreseen.
+template <bool kNarrow, bool kCount, typename Id>
+WS_TARGET void EncodeText(const Encoder::Context& context, std::string_view text,
+                          IdSink<Id>* sink) {
+  const std::uint64_t seed = context.bpe->seed();
+  WordCache::Bucket* const buckets = context.cache->Buckets();
+  const char* p = text.data();
+  const char* const end = p + text.size();
+  std::uint32_t ends[kBatchWords + kWordSlack];
+  WordKey keys[kGroupWords];
+  std::uint64_t hashes[kGroupWords];
+  const WordCache::Slot* slots[kGroupWords];
+  std::uint32_t misses[kGroupWords + 1];
+  Missed missed;
+  while (p != end && sink->count < sink->most) {
+    const std::size_t count = context.scan(p, end, ends, kBatchWords);
+    std::uint32_t begin = 0;
+    for (std::size_t first = 0; first < count; first += kGroupWords) {
+      const std::size_t group = std::min(kGroupWords, count - first);
+      const std::uint32_t* const group_ends = ends + first;
+      std::uint32_t at = begin;
+      for (std::size_t i = 0; i < group; ++i) {
+        const char* const word = p + at;
+        const std::uint32_t bytes = group_ends[i] - at;
+        at = group_ends[i];
+        const std::uint32_t kept = std::min<std::uint32_t>(bytes, WordKey::kMaxBytes);
+        WordKey key;
+        if (end - word >= 16) [[likely]] {
+          key = LoadKey(word, kept);
+        } else {
+          key = WordKey::Of(word, kept);
+        }
+        // A longer word gets a key that no slot has.
+        key.high |= std::uint64_t{bytes > kept ? 1U : 0U} << 63;
+        const std::uint64_t hash = key.Hash(seed);
+        keys[i] = key;
+        hashes[i] = hash;
+        __builtin_prefetch(&buckets[WordCache::BucketOf(hash)]);
+      }
+      std::size_t miss_count = 0;
+      for (std::size_t i = 0; i < group; ++i) {
+        const WordCache::Bucket& bucket = buckets[WordCache::BucketOf(hashes[i])];
+        const unsigned in_first = IsSlotOf(bucket.ways[0], keys[i]) ? 1 : 0;
+        const unsigned in_second = IsSlotOf(bucket.ways[1], keys[i]) ? 1 : 0;
+        slots[i] = &bucket.ways[in_second];
+        misses[miss_count] = static_cast<std::uint32_t>(i);
+        miss_count += 1 - (in_first | in_second);
+      }
+      if (miss_count != 0) {
+        missed.Clear();
+        for (std::size_t m = 0; m < miss_count; ++m) {
+          const std::uint32_t i = misses[m];
+          const std::uint32_t word_begin = i == 0 ? begin : group_ends[i - 1];
+          slots[i] = missed.Add(p + word_begin, group_ends[i] - word_begin, keys[i], hashes[i]);
+        }
+        missed.template Resolve<kNarrow>(context);
+      }
+      std::uint64_t counted = 0;
+      if constexpr (!kCount) {
+        sink->buffer->Reserve(kGroupIds);
+        Id* out = sink->buffer->data() + sink->buffer->size();
+        for (std::size_t i = 0; i < group; ++i) {
+          const WordCache::Slot& slot = *slots[i];
+          if (slot.count == Missed::kElsewhere) [[unlikely]] {
+            Commit(out, sink);
+            missed.Append(context, slot, sink);
+            sink->buffer->Reserve(kGroupIds);
+            out = sink->buffer->data() + sink->buffer->size();
+          } else {
+            CopyIds<kNarrow>(slot, out);
+            out += slot.count;
+          }
+        }
+        Commit(out, sink);
+      } else {
+        for (std::size_t i = 0; i < group; ++i) {
+          if (slots[i]->count == Missed::kElsewhere) [[unlikely]] {
+            missed.Append(context, *slots[i], sink);
+          } else {
+            counted += slots[i]->count;
+          }
+        }
+        sink->count += counted;
+      }
+      if (miss_count != 0) missed.Keep(context.cache);
+      begin = at;
+    }
+    p += begin;
+  }
+}
