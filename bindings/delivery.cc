@@ -105,6 +105,8 @@ std::unique_ptr<AttachedClient> MakeClient(const std::string& socket_path,
     options.state_json = state_json;
     options.fork = fork;
     options.begin_step = begin_step;
+    // The next batch is mapped while the trainer works on this one.
+    options.prefetch = true;
     return Client::Connect(std::move(options), In(timeout_seconds));
   });
   return std::make_unique<AttachedClient>(std::move(client));
