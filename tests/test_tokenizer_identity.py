@@ -323,7 +323,7 @@ def test_errors_are_also_the_builtin_ones(tmp_path: Path) -> None:
     assert isinstance(missing.value, errors.NotFoundError)
     file = tmp_path / "small.tiktoken"
     file.write_bytes(b"".join(base64.b64encode(bytes([b])) + f" {b}\n".encode() for b in range(256)))
-    with pytest.raises(ValueError, match=r'give the pattern .* "gpt2" or "cl100k"') as unknown:
+    with pytest.raises(ValueError, match=r'give the pattern .* "gpt2".* "cl100k"') as unknown:
         Tokenizer.from_file(str(file))
     assert isinstance(unknown.value, errors.WidestreamError)
     assert Tokenizer.from_file(file, pattern="gpt2").encode("az").tolist() == [97, 122]
