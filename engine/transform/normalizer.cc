@@ -113,6 +113,7 @@ std::uint32_t Compose(std::uint32_t first, std::uint32_t second) {
 void NormalizeRun(const std::vector<std::uint32_t>& run, std::vector<std::uint32_t>* result) {
   std::vector<std::uint32_t>& parts = *result;
   parts.clear();
+  std::vector<std::uint64_t> keys;
   for (const std::uint32_t code_point : run) Decompose(code_point, &parts);
   for (auto begin = parts.begin(); begin != parts.end();) {
     if (CombiningClass(*begin) == 0) {
@@ -121,9 +122,15 @@ void NormalizeRun(const std::vector<std::uint32_t>& run, std::vector<std::uint32
     }
     const auto end =
         std::find_if(begin, parts.end(), [](std::uint32_t c) { return CombiningClass(c) == 0; });
-    std::stable_sort(begin, end, [](std::uint32_t a, std::uint32_t b) {
-      return CombiningClass(a) < CombiningClass(b);
-    });
+    // Stable by the index in the key: class, index (35 bits), code point (21 bits).
+    keys.clear();
+    for (auto it = begin; it != end; ++it) {
+      keys.push_back((std::uint64_t{CombiningClass(*it)} << 56) |
+                     (static_cast<std::uint64_t>(it - begin) << 21) | *it);
+    }
+    std::sort(keys.begin(), keys.end());
+    std::transform(keys.begin(), keys.end(), begin,
+                   [](std::uint64_t key) { return static_cast<std::uint32_t>(key & 0x1FFFFF); });
     begin = end;
   }
   constexpr std::size_t kNone = SIZE_MAX;
