@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import subprocess
 import sys
 import time
+from typing import BinaryIO
 
 from widestream.errors import DeadlineExceededError, IoError
 from widestream.hosting.folder import HostFolder, make_private
@@ -24,10 +26,11 @@ def start_host(folder: HostFolder, description: HostDescription, *, deadline_sec
     """
     make_private(folder.root)
     make_private(folder.path)
-    ready, ready_write = os.pipe()
-    try:
-        folder.log.parent.mkdir(parents=True, exist_ok=True)
-        with open(folder.log, "ab", opener=_private) as log:
+    folder.log.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.log, "a+b", opener=_private) as log:
+        begin = log.seek(0, os.SEEK_END)
+        ready, ready_write = os.pipe()
+        try:
             process = subprocess.Popen(
                 [sys.executable, "-m", "widestream.hosting", str(folder.root), folder.path.name, str(ready_write)],
                 stdin=subprocess.PIPE,
@@ -36,19 +39,16 @@ def start_host(folder: HostFolder, description: HostDescription, *, deadline_sec
                 pass_fds=(ready_write,),
                 start_new_session=True,
             )
-        os.close(ready_write)
-        ready_write = -1
-        assert process.stdin is not None
-        try:
-            process.stdin.write(description.to_json().encode())
-            process.stdin.close()
-        except BrokenPipeError:
-            pass  # it ended already; the log says why
-        _wait(ready, process, folder, deadline_seconds)
-    finally:
-        os.close(ready)
-        if ready_write >= 0:
+        finally:
             os.close(ready_write)
+        try:
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):  # it ended already; the log says why
+                process.stdin.write(description.to_json().encode())
+                process.stdin.close()
+            _wait(ready, process, log, begin, deadline_seconds)
+        finally:
+            os.close(ready)
     # Reaped when it ends, should this process still be there; a zombie would look alive to others.
     _children.append(process)
     return process.pid
@@ -61,7 +61,7 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
-def _wait(ready: int, process: subprocess.Popen[bytes], folder: HostFolder, deadline_seconds: float) -> None:
+def _wait(ready: int, process: subprocess.Popen[bytes], log: BinaryIO, begin: int, deadline_seconds: float) -> None:
     end = time.monotonic() + deadline_seconds
     received = b""
     while received != READY:
@@ -70,21 +70,17 @@ def _wait(ready: int, process: subprocess.Popen[bytes], folder: HostFolder, dead
             process.kill()
             process.wait()
             raise DeadlineExceededError(
-                f"the host process did not start within {deadline_seconds:.0f} s; its log says: {log_tail(folder)}"
+                f"the host process did not start within {deadline_seconds:.0f} s; its log says: {_rest(log, begin)}"
             )
         piece = os.read(ready, len(READY))
         if not piece:
             code = process.wait()
-            raise IoError(f"the host process ended at its start (exit code {code}); its log says: {log_tail(folder)}")
+            raise IoError(f"the host process ended at its start (exit code {code}); its log says: {_rest(log, begin)}")
         received += piece
 
 
-def log_tail(folder: HostFolder) -> str:
-    """The end of the host's log, or that there is none."""
-    try:
-        with folder.log.open("rb") as log:
-            size = log.seek(0, os.SEEK_END)
-            log.seek(max(0, size - _LOG_TAIL_BYTES))
-            return log.read().decode("utf-8", "replace").strip() or "nothing"
-    except OSError:
-        return "nothing"
+def _rest(log: BinaryIO, begin: int) -> str:
+    """What the host has written since, from the open file: a host that fails removes its folder."""
+    size = log.seek(0, os.SEEK_END)
+    log.seek(max(begin, size - _LOG_TAIL_BYTES))
+    return log.read().decode("utf-8", "replace").strip() or "nothing"

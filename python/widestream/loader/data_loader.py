@@ -239,7 +239,8 @@ class DataLoader:
     def status(self) -> dict[str, Any]:
         """What the pipeline is doing, and its counters."""
         status: dict[str, Any] = json.loads(self._engine.status_json())
-        return status
+        # A host tells of itself, too: which ranks are attached, and what they have not released.
+        return status if self._launch is None else {**status["pipeline"], "delivery": status["delivery"]}
 
     @functools.cached_property
     def _tokenizer(self) -> Any:
