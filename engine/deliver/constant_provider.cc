@@ -86,6 +86,8 @@ class ConstantProvider final : public StepProvider {
       changed_.NotifyAll();
     }
     slabs_.Stop();
+    // Two threads may stop it at once.
+    MutexLock join(join_mutex_);
     if (watcher_.joinable()) watcher_.join();
   }
 
@@ -118,7 +120,8 @@ class ConstantProvider final : public StepProvider {
   bool stopped_ WS_GUARDED_BY(mutex_) = false;
   std::vector<std::uint64_t> filled_ WS_GUARDED_BY(mutex_);
   std::function<void()> wake_ WS_GUARDED_BY(mutex_);
-  std::thread watcher_;
+  Mutex join_mutex_;
+  std::thread watcher_ WS_GUARDED_BY(join_mutex_);
 };
 
 }  // namespace
