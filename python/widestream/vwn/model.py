@@ -53,10 +53,10 @@ class Residual(nn.Module):
 class VWNLayer(nn.Module):
     """Attention and feed-forward, each behind its own GHC; the wide state in and out, [T, n, d]."""
 
-    def __init__(self, config: VWNConfig) -> None:
+    def __init__(self, config: VWNConfig, index: int = 0) -> None:
         super().__init__()
-        self.attention = _connect(Attention(config), config)
-        self.feed_forward = _connect(FeedForward(config), config)
+        self.attention = _connect(Attention(config), config, 2 * index)
+        self.feed_forward = _connect(FeedForward(config), config, 2 * index + 1)
 
     def forward(self, h_Tnd: Tensor, rotary: tuple[Tensor, Tensor], context: DocumentLayout | KeyValueCache) -> Tensor:
         """The next wide state."""
@@ -65,7 +65,7 @@ class VWNLayer(nn.Module):
         return result
 
 
-def _connect(block: nn.Module, config: VWNConfig) -> nn.Module:
+def _connect(block: nn.Module, config: VWNConfig, sub_layer: int) -> nn.Module:
     if config.plain:
         return Residual(block)
     return GHC(
@@ -77,6 +77,7 @@ def _connect(block: nn.Module, config: VWNConfig) -> nn.Module:
         carry=config.carry,
         dyn_scale_init=config.dyn_scale_init,
         eps=config.norm_eps,
+        read_offset=sub_layer * config.m % config.n if config.read_init == "rotate" else 0,
     )
 
 
@@ -143,7 +144,7 @@ class VWNTransformer(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = OverWidthEmbedding(config)
-        self.layers = nn.ModuleList(VWNLayer(config) for _ in range(config.layers))
+        self.layers = nn.ModuleList(VWNLayer(config, index) for index in range(config.layers))
         self.exit = Exit(config)
         self.head = nn.Linear(config.d_model, config.vocabulary_size, bias=False)
         nn.init.normal_(self.head.weight, std=config.init_std)
