@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from widestream.vwn.ghc import GHC, GHCMixer, initial_coefficients
     from widestream.vwn.model import MTPHead, VWNOutput, VWNTransformer
     from widestream.vwn.parameter_groups import param_groups
+    from widestream.vwn.upcycling import widen
     from widestream.vwn.width import OverWidthEmbedding, Reduce, SegmentMix
 
 _HOMES = {
@@ -31,6 +32,7 @@ _HOMES = {
     "document_attention": "attention",
     "initial_coefficients": "ghc",
     "param_groups": "parameter_groups",
+    "widen": "upcycling",
 }
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "initial_coefficients",
     "param_groups",
     "slots_for_width",
+    "widen",
 ]
 
 

@@ -65,22 +65,23 @@ class SlotReduce(nn.Module):
 
     def __init__(self, config: VWNConfig) -> None:
         super().__init__()
-        self.n, self.slot_width = config.n, config.slot_width
-        matrix = torch.eye(config.m).repeat(-(-config.n // config.m), 1)[: config.n]
+        self.m, self.n, self.slot_width = config.m, config.n, config.slot_width
         if config.reduce == "sum":
-            self.register_buffer("matrix", matrix, persistent=False)
-            return
-        if config.reduce_init == "identity":
-            matrix = torch.eye(config.n, config.m)
+            self.register_parameter("matrix", None)
+        elif config.reduce_init == "identity":
+            self.matrix = nn.Parameter(torch.eye(config.n, config.m))
         else:
-            matrix = torch.randn(config.n, config.m) * config.n**-0.5
-        self.matrix = nn.Parameter(matrix)
+            self.matrix = nn.Parameter(torch.randn(config.n, config.m) * config.n**-0.5)
 
     def forward(self, h_TW: Tensor) -> Tensor:
         """[..., rD] -> [..., D], in the dtype of the state."""
         h = h_TW.reshape(*h_TW.shape[:-1], self.n, self.slot_width)
+        if self.matrix is None:
+            matrix = torch.eye(self.m, device=h.device).repeat(-(-self.n // self.m), 1)[: self.n]
+        else:
+            matrix = self.matrix
         with torch.autocast(h.device.type, enabled=False):
-            return torch.einsum("ik,...id->...kd", self.matrix.to(h.dtype), h).flatten(-2)
+            return torch.einsum("ik,...id->...kd", matrix.to(h.dtype), h).flatten(-2)
 
 
 class Reduce(nn.Module):
