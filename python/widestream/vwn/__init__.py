@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from widestream.vwn.ghc import GHC, GHCMixer, initial_coefficients
     from widestream.vwn.model import MTPHead, VWNOutput, VWNTransformer
     from widestream.vwn.parameter_groups import param_groups
+    from widestream.vwn.speculative import SpeculativeText, speculative_decode
     from widestream.vwn.upcycling import widen
     from widestream.vwn.width import OverWidthEmbedding, Reduce, SegmentMix
 
@@ -27,11 +28,13 @@ _HOMES = {
     "OverWidthEmbedding": "width",
     "Reduce": "width",
     "SegmentMix": "width",
+    "SpeculativeText": "speculative",
     "VWNOutput": "model",
     "VWNTransformer": "model",
     "document_attention": "attention",
     "initial_coefficients": "ghc",
     "param_groups": "parameter_groups",
+    "speculative_decode": "speculative",
     "widen": "upcycling",
 }
 
@@ -44,6 +47,7 @@ __all__ = [
     "OverWidthEmbedding",
     "Reduce",
     "SegmentMix",
+    "SpeculativeText",
     "VWNConfig",
     "VWNOutput",
     "VWNTransformer",
@@ -51,6 +55,7 @@ __all__ = [
     "initial_coefficients",
     "param_groups",
     "slots_for_width",
+    "speculative_decode",
     "widen",
 ]
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from widestream.vwn.attention import Attention, DocumentLayout, KeyValueCache, rotary_table
+from widestream.vwn.attention import Attention, AttentionContext, DocumentLayout, KeyValueCache, rotary_table
 from widestream.vwn.config import VWNConfig
 from widestream.vwn.ghc import GHC
 from widestream.vwn.width import OverWidthEmbedding, Reduce, SegmentMix
@@ -58,7 +58,9 @@ class VWNLayer(nn.Module):
         self.attention = _connect(Attention(config), config, 2 * index)
         self.feed_forward = _connect(FeedForward(config), config, 2 * index + 1)
 
-    def forward(self, h_Tnd: Tensor, rotary: tuple[Tensor, Tensor], context: DocumentLayout | KeyValueCache) -> Tensor:
+    def forward(
+        self, h_Tnd: Tensor, rotary: tuple[Tensor, Tensor], context: DocumentLayout | AttentionContext
+    ) -> Tensor:
         """The next wide state."""
         h_Tnd = self.attention(h_Tnd, rotary, context)
         result: Tensor = self.feed_forward(h_Tnd)
@@ -109,11 +111,16 @@ class MTPHead(nn.Module):
         self.exit = Exit(config)
 
     def forward(
-        self, h_TW: Tensor, e_TW: Tensor, rotary: tuple[Tensor, Tensor], layout: DocumentLayout, slots: int
+        self,
+        h_TW: Tensor,
+        e_TW: Tensor,
+        rotary: tuple[Tensor, Tensor],
+        context: DocumentLayout | AttentionContext,
+        slots: int,
     ) -> tuple[Tensor, Tensor]:
         """(the depth's wide state [T, rD], what the LM head reads [T, D])."""
         mixed_Tnd = self.mix(h_TW, e_TW).view(h_TW.shape[0], slots, -1)
-        h_next_TW = self.layer(mixed_Tnd, rotary, layout).flatten(1)
+        h_next_TW = self.layer(mixed_Tnd, rotary, context).flatten(1)
         return h_next_TW, self.exit(h_next_TW)
 
 
@@ -208,13 +215,25 @@ class VWNTransformer(nn.Module):
             tokens_T: int64 ids, at least one.
             cache: of this model and one sequence; empty at first.
         """
+        return self.logits(self.exit(self.advance(tokens_T, cache)[-1:]))[0]
+
+    def advance(self, tokens_T: Tensor, cache: KeyValueCache) -> Tensor:
+        """The last wide state [T, rD] of `tokens_T` behind what the cache holds; the cache takes them in."""
         position_T = torch.arange(tokens_T.numel(), device=tokens_T.device) + cache.length
-        rotary = rotary_table(position_T, self.config.head_width, self.config.rope_theta)
+        h_TW: Tensor = self.run_layers(tokens_T, position_T, cache)
+        cache.length += tokens_T.numel()
+        return h_TW
+
+    def run_layers(
+        self, tokens_T: Tensor, position_ids_T: Tensor, context: DocumentLayout | AttentionContext
+    ) -> Tensor:
+        """The last wide state [T, rD], with the keys and values of any context."""
+        rotary = rotary_table(position_ids_T, self.config.head_width, self.config.rope_theta)
         h_Tnd = self.embedding(tokens_T).view(tokens_T.numel(), self.config.n, -1)
         for layer in self.layers:
-            h_Tnd = layer(h_Tnd, rotary, cache)
-        cache.length += tokens_T.numel()
-        return self.logits(self.exit(h_Tnd[-1:].flatten(1)))[0]
+            h_Tnd = layer(h_Tnd, rotary, context)
+        result: Tensor = h_Tnd.flatten(1)
+        return result
 
     def logits(self, hidden_TD: Tensor) -> Tensor:
         """Logits [T, V] of any of the hidden states."""
