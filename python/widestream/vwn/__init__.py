@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from widestream.vwn.attention import DocumentLayout, KeyValueCache, document_attention
     from widestream.vwn.ghc import GHC, GHCMixer, initial_coefficients
     from widestream.vwn.model import MTPHead, VWNOutput, VWNTransformer
+    from widestream.vwn.monitors import Monitor, MonitorReport
     from widestream.vwn.parameter_groups import param_groups
     from widestream.vwn.speculative import SpeculativeText, speculative_decode
     from widestream.vwn.upcycling import widen
@@ -25,6 +26,8 @@ _HOMES = {
     "GHCMixer": "ghc",
     "KeyValueCache": "attention",
     "MTPHead": "model",
+    "Monitor": "monitors",
+    "MonitorReport": "monitors",
     "OverWidthEmbedding": "width",
     "Reduce": "width",
     "SegmentMix": "width",
@@ -44,6 +47,8 @@ __all__ = [
     "GHCMixer",
     "KeyValueCache",
     "MTPHead",
+    "Monitor",
+    "MonitorReport",
     "OverWidthEmbedding",
     "Reduce",
     "SegmentMix",
