@@ -35,6 +35,9 @@ class VWNConfig:
         heads: query heads; D/heads is the head width (even, for RoPE).
         kv_heads: key/value heads (grouped-query attention). Default: `heads`.
         ffn_width: hidden width of the SwiGLU. Default: 8/3 D, rounded up to a multiple of 32.
+        experts: experts of each feed-forward sub-layer, each `ffn_width` wide; 0 for a dense one.
+        experts_per_token: experts that a token uses.
+        load_balance_weight: weight of the routers' load-balance loss.
         m: segments of a backbone vector. Default 2 (1 for a plain model).
         n: slots of the wide state, n >= m. Default 2m (1 for a plain model).
         r: the virtual width factor in place of m and n (`slots_for_width` chooses them), or with m alone in
@@ -75,6 +78,9 @@ class VWNConfig:
     heads: int = 4
     kv_heads: int = 0
     ffn_width: int = 0
+    experts: int = 0
+    experts_per_token: int = 2
+    load_balance_weight: float = 0.01
     m: int = 0
     n: int = 0
     r: float = 0.0
@@ -189,10 +195,15 @@ class VWNConfig:
             raise ValueError(
                 "model.tie_embeddings needs an embedding table of d_model columns; with n > m use embedding: linear"
             )
+        if self.experts < 0 or (self.experts and not 1 <= self.experts_per_token <= self.experts):
+            raise ValueError(
+                f"model.experts_per_token is {self.experts_per_token}; it must be 1 to the number of experts, "
+                f"{self.experts}"
+            )
         if not 0 <= self.mtp_depth <= MAX_MTP_DEPTH:
             raise ValueError(f"model.mtp_depth is {self.mtp_depth}; it must be 0 to {MAX_MTP_DEPTH}")
         positive = ("embedding_init_std", "init_std", "rope_theta", "norm_eps")
-        for name in (*positive, "mtp_loss_weight", "dyn_scale_init"):
+        for name in (*positive, "mtp_loss_weight", "load_balance_weight", "dyn_scale_init"):
             value = getattr(self, name)
             if not math.isfinite(value) or value < 0 or (value == 0 and name in positive):
                 raise ValueError(f"model.{name} is {value!r}; it must be a positive, finite number")
