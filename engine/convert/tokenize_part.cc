@@ -234,7 +234,7 @@ Status TokenizePart::Write(const EncodedBlock& block) {
   WS_RETURN_IF_ERROR(OpenFiles());
   WS_RETURN_IF_ERROR(ids_->Append(block.ids));
   std::string lengths(block.lengths.size() * sizeof(std::int32_t), '\0');
-  std::memcpy(lengths.data(), block.lengths.data(), lengths.size());
+  if (!lengths.empty()) std::memcpy(lengths.data(), block.lengths.data(), lengths.size());
   WS_RETURN_IF_ERROR(lengths_->Append(lengths));
   state_.unit = block.after.unit;
   state_.offset = block.after.offset;

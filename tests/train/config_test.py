@@ -17,7 +17,7 @@ from widestream.train.schedule import learning_rate
         (OptimizerConfig, {"lr": 1, "zzz": 2}, "unknown key 'zzz'; valid: learning_rate"),
         (TrainingConfig, {"steps": 1, "treads": 2}, "did you mean 'threads'"),
         (TrainModelConfig, {"m": 3, "n": 2, "d_model": 12, "heads": 2}, "less than m = 3"),
-        (TrainModelConfig, {"carry": "sinkhorn"}, "not available in this version"),
+        (TrainModelConfig, {"carry": "perm", "m": 4, "n": 8}, "takes up to 4 slots, not n = 8"),
         (OptimizerConfig, {"decay_steps": 5}, "belongs to schedule: constant"),
         (OptimizerConfig, {"learning_rate": -1}, "greater than 0"),
         (TrainingConfig, {"steps": 0}, "greater than or equal to 1"),

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from widestream.vwn import GHC, GHCMixer, initial_coefficients
+from widestream.vwn.carries import carry_matrix
 
 WIDTHS = [(1, 4), (2, 3), (3, 5), (4, 8), (1, 1), (4, 4)]
 
@@ -199,7 +200,39 @@ def test_coefficients_stay_float32_under_autocast_and_after_a_cast():
     assert ghc(low).dtype == torch.bfloat16
 
 
-def test_identity_carry_has_no_carry_columns_and_later_carries_are_refused():
+def test_carry_columns_and_their_limits():
     assert GHCMixer(8, 2, 3, carry="identity").static.shape == (3, 4)
-    with pytest.raises(ValueError, match="sinkhorn"):
-        GHCMixer(8, 2, 3, carry="sinkhorn")
+    assert GHCMixer(8, 2, 3, carry="sinkhorn").static.shape == (3, 7)
+    assert GHCMixer(8, 2, 3, carry="perm").static.shape == (3, 4 + 6)
+    with pytest.raises(ValueError, match="n = 17 slots"):
+        GHCMixer(8, 1, 17, carry="sinkhorn")
+    with pytest.raises(ValueError, match="perm up to 4"):
+        GHCMixer(8, 1, 5, carry="perm")
+
+
+@pytest.mark.parametrize("carry", ["sinkhorn", "perm"])
+@pytest.mark.parametrize(("m", "n"), [(1, 4), (2, 3), (1, 1)])
+def test_constrained_carries_are_doubly_stochastic_and_start_near_the_identity(carry, m, n):
+    mixer = random_mixer(m, n, 6, carry=carry)
+    columns = mixer.coefficients(torch.randn(9, n, 6, dtype=torch.float64))[..., m:-m]
+    matrix = carry_matrix(columns, carry)
+    assert matrix.shape == (9, n, n) and bool((matrix >= 0).all())
+    torch.testing.assert_close(matrix.sum(1), torch.ones(9, n).double(), atol=1e-12, rtol=0)
+    torch.testing.assert_close(matrix.sum(2), torch.ones(9, n).double(), atol=1e-2, rtol=0)
+    start = GHCMixer(m * 6, m, n, carry=carry).coefficients(torch.randn(1, n, 6))[..., m:-m]
+    torch.testing.assert_close(carry_matrix(start, carry), torch.eye(n)[None], atol=2e-3, rtol=0)
+
+
+@pytest.mark.parametrize("carry", ["sinkhorn", "perm"])
+def test_constrained_carries_mix_from_row_to_column(carry):
+    mixer = random_mixer(2, 3, 6, carry=carry)
+    h = torch.randn(4, 3, 6, dtype=torch.float64, requires_grad=True)
+    coefficients = mixer.coefficients(h)
+    matrix = carry_matrix(coefficients[..., 2:-2], carry)
+    assert not torch.allclose(matrix, matrix.transpose(1, 2), atol=1e-3)
+    found = mixer.write(h, torch.zeros(4, 12, dtype=torch.float64), coefficients)
+    expected = torch.stack([sum(matrix[:, i, j, None] * h[:, i] for i in range(3)) for j in range(3)], dim=1)
+    torch.testing.assert_close(found, expected)
+    assert torch.autograd.gradcheck(
+        lambda h: mixer.write(h, mixer.read(h, mixer.coefficients(h)), mixer.coefficients(h)), h
+    )

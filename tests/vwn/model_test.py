@@ -204,9 +204,13 @@ def test_repeat_embedding_starts_with_equal_slots():
     [
         ({"m": 3, "n": 2}, "less than m = 3"),
         ({"m": 5, "n": 5}, "not a multiple of m = 5"),
-        ({"carry": "sinkhorn"}, "'sinkhorn' is not available in this version; use 'ghc' or 'identity'"),
-        ({"carry": "perm"}, "'perm' is not available"),
+        ({"carry": "sinkhorn", "m": 1, "n": 17}, "'sinkhorn' takes up to 16 slots, not n = 17"),
+        ({"carry": "perm", "m": 1, "n": 5}, "'perm' takes up to 4 slots"),
         ({"carry": "x"}, "must be one of ghc, identity"),
+        ({"read_init": "rotate", "m": 2, "n": 3}, "needs a whole n/m"),
+        ({"r": 1.5, "m": 2, "n": 4}, "does not fit m = 2, n = 4"),
+        ({"r": 1.5, "m": 3}, "n = r m must be a whole"),
+        ({"r": 0.5}, "width factor"),
         ({"plain": True, "n": 2}, "plain model has no slots"),
         ({"heads": 5}, "width of a head"),
         ({"kv_heads": 2}, "not a multiple of kv_heads"),
@@ -254,3 +258,54 @@ def test_wrong_input_shapes_are_refused():
         model(torch.zeros(4, dtype=torch.int64))
     with pytest.raises(ValueError, match="position_ids"):
         model(torch.zeros(1, 4, dtype=torch.int64), torch.zeros(1, 5, dtype=torch.int64))
+
+
+def test_a_width_factor_picks_the_slots():
+    assert (VWNConfig(**SIZES, r=4).m, VWNConfig(**SIZES, r=4).n) == (4, 16)
+    assert VWNConfig(**SIZES, r=1.5, m=4) == VWNConfig(**SIZES, m=4, n=6)
+    config = VWNConfig(**SIZES, r=2)
+    assert VWNConfig.from_dict(config.to_dict()) == config and config.width_factor == 2
+
+
+@pytest.mark.parametrize("reduce", ["slot", "sum"])
+@pytest.mark.parametrize("norm", ["layer", "rms", "none"])
+def test_slot_and_sum_reduce(reduce, norm):
+    torch.manual_seed(0)
+    model = VWNTransformer(VWNConfig(**SIZES, m=2, n=4, reduce=reduce, reduce_norm=norm)).double()
+    h = torch.randn(5, 48, dtype=torch.float64)
+    grouped = h.view(5, 2, 24)
+    if norm == "layer":
+        grouped = grouped - grouped.mean(-1, keepdim=True)
+    if norm != "none":
+        grouped = grouped / (grouped.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+    slots = grouped.reshape(5, 4, 12)
+    matrix = torch.eye(2).repeat(2, 1) if reduce == "sum" else model.exit.reduce.linear.matrix
+    expected = torch.stack([sum(matrix[i, k] * slots[:, i] for i in range(4)) for k in range(2)], dim=1)
+    torch.testing.assert_close(model.exit.reduce(h), expected.flatten(1))
+    if reduce == "sum":
+        torch.testing.assert_close(expected, slots[:, :2] + slots[:, 2:])
+
+
+def test_rotating_reads_start_one_stream_further_in_each_sub_layer():
+    model = VWNTransformer(VWNConfig(**SIZES, m=2, n=4, read_init="rotate"))
+    starts = [[int(column.argmax()) for column in module.static[:, :2].T] for module in mixers(model)]
+    assert starts == [[0, 1], [2, 3], [0, 1], [2, 3]]
+
+
+def mixers(model):
+    return [module for module in model.modules() if type(module).__name__ == "GHCMixer"]
+
+
+@pytest.mark.parametrize("carry", ["sinkhorn", "perm"])
+def test_a_constrained_model_starts_near_the_plain_transformer_and_learns(carry):
+    plain, wide = pair(2, 4, carry=carry)
+    tokens, positions, cu = batch()
+    expected = plain.logits(plain(tokens, positions, cu).hidden[0])
+    found = wide.logits(wide(tokens, positions, cu).hidden[0])
+    torch.testing.assert_close(found, expected, atol=0.05, rtol=0.05)
+    first = loss_of(wide, tokens, positions, cu)
+    first.backward()
+    with torch.no_grad():
+        for parameter in wide.parameters():
+            parameter.add_(parameter.grad, alpha=-0.1)
+    assert loss_of(wide, tokens, positions, cu) < first

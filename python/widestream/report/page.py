@@ -19,6 +19,7 @@ from widestream.report.svg import (
     plain,
     short,
 )
+from widestream.report.wide_state import wide_state
 
 _SMALL = (240, 120)
 MAX_SOURCES_SHOWN = 24
@@ -30,10 +31,12 @@ def render(data: RunData) -> str:
     """The whole page. Every text that comes from the run is escaped."""
     title = data.job_name or data.folder.resolve().name
     style = importlib.resources.files(__package__).joinpath("style.css").read_text(encoding="utf-8")
+    wide = wide_state(data)  # before the head, which shows its notes
     body = "".join(
         (
             _head(data, title),
             _learning(data),
+            wide,
             _mixture(mixture(data.steps)),
             _packing(data),
             _provenance(data),

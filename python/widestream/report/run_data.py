@@ -227,6 +227,11 @@ def _read_object(data: RunData, name: str, absent: str) -> dict[str, Any] | None
     return document
 
 
+def read_object_if_there(data: RunData, name: str) -> dict[str, Any] | None:
+    """A JSON object of the run folder that not every run has; None, with a note if the file is damaged."""
+    return _read_object(data, name, "") if (data.folder / name).exists() else None
+
+
 def _read_provenance(data: RunData) -> None:
     document = _read_object(data, "provenance.json", "no step has been traced to its records")
     if document is None:

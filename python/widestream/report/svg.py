@@ -101,8 +101,9 @@ def line_chart(
     size: tuple[int, int] = (460, 230),
     levels: Sequence[tuple[str, float]] = (),
     hover: bool = True,
+    across: str = "step",
 ) -> str:
-    """Lines over steps. `label` is what a screen reader says; `levels` are dashed horizontals with a name."""
+    """Lines over steps, or what `across` names. `label` is what a screen reader says; `levels` are dashed horizontals with a name."""
     drawn = [line for line in lines if not line.curve.empty]
     values = [y for line in drawn for y in (*line.curve.ys, *line.curve.low, *line.curve.high) if y is not None]
     values += [value for _, value in levels]
@@ -110,7 +111,7 @@ def line_chart(
     if not xs or not values:
         return '<p class="none">No figures.</p>'
     frame = _frame(size, xs, values, zero)
-    parts = [_open(size, label), _axes(frame, form, small=size[0] < 400)]
+    parts = [_open(size, label), _axes(frame, form, small=size[0] < 400, across=across)]
     for line in drawn:
         parts.append(_band(frame, line))
     for name, value in levels:
@@ -228,7 +229,7 @@ def _grid(frame: Frame, tick: float, text: str) -> str:
     )
 
 
-def _axes(frame: Frame, form: Callable[[float], str], small: bool) -> str:
+def _axes(frame: Frame, form: Callable[[float], str], small: bool, across: str = "step") -> str:
     parts = [_grid(frame, tick, form(tick)) for tick in ticks(frame.y_low, frame.y_high, 3 if small else 5)]
     floor = frame.height - frame.bottom
     for tick in ticks(frame.x_low, frame.x_high, 3 if small else 6):
@@ -237,7 +238,7 @@ def _axes(frame: Frame, form: Callable[[float], str], small: bool) -> str:
             parts.append(f'<text class="t" x="{x:.1f}" y="{floor + 14}" text-anchor="middle">{plain(tick)}</text>')
     if not small:
         parts.append(
-            f'<text class="t" x="{frame.width - frame.right}" y="{frame.height - 4}" text-anchor="end">step</text>'
+            f'<text class="t" x="{frame.width - frame.right}" y="{frame.height - 4}" text-anchor="end">{escape(across)}</text>'
         )
     return "".join(parts)
 

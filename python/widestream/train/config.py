@@ -47,13 +47,15 @@ class TrainModelConfig(StrictModel):
     ffn_width: int = Field(0, ge=0)
     m: int = Field(0, ge=0)
     n: int = Field(0, ge=0)
+    r: float = Field(0.0, ge=0)
     plain: bool = False
     dynamic: bool = True
     carry: str = "ghc"
     embedding: Literal["table", "linear", "repeat"] = "table"
-    reduce_norm: Literal["auto", "rms", "none"] = "auto"
+    reduce: Literal["linear", "slot", "sum"] = "linear"
+    reduce_norm: Literal["auto", "rms", "layer", "none"] = "auto"
     reduce_init: Literal["normal", "identity"] = "normal"
-    read_init: Literal["first"] = "first"
+    read_init: Literal["first", "rotate"] = "first"
     dyn_scale_init: float = 1.0
     mtp_depth: int = 1
     mtp_loss_weight: float = 0.3

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from widestream.vwn.attention import DocumentLayout, KeyValueCache, document_attention
     from widestream.vwn.ghc import GHC, GHCMixer, initial_coefficients
     from widestream.vwn.model import MTPHead, VWNOutput, VWNTransformer
+    from widestream.vwn.monitors import Monitor, MonitorReport
     from widestream.vwn.parameter_groups import param_groups
+    from widestream.vwn.speculative import SpeculativeText, speculative_decode
+    from widestream.vwn.upcycling import widen
     from widestream.vwn.width import OverWidthEmbedding, Reduce, SegmentMix
 
 _HOMES = {
@@ -23,14 +26,19 @@ _HOMES = {
     "GHCMixer": "ghc",
     "KeyValueCache": "attention",
     "MTPHead": "model",
+    "Monitor": "monitors",
+    "MonitorReport": "monitors",
     "OverWidthEmbedding": "width",
     "Reduce": "width",
     "SegmentMix": "width",
+    "SpeculativeText": "speculative",
     "VWNOutput": "model",
     "VWNTransformer": "model",
     "document_attention": "attention",
     "initial_coefficients": "ghc",
     "param_groups": "parameter_groups",
+    "speculative_decode": "speculative",
+    "widen": "upcycling",
 }
 
 __all__ = [
@@ -39,9 +47,12 @@ __all__ = [
     "GHCMixer",
     "KeyValueCache",
     "MTPHead",
+    "Monitor",
+    "MonitorReport",
     "OverWidthEmbedding",
     "Reduce",
     "SegmentMix",
+    "SpeculativeText",
     "VWNConfig",
     "VWNOutput",
     "VWNTransformer",
@@ -49,6 +60,8 @@ __all__ = [
     "initial_coefficients",
     "param_groups",
     "slots_for_width",
+    "speculative_decode",
+    "widen",
 ]
 
 

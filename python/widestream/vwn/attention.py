@@ -12,7 +12,7 @@ key/value heads, h head width, D backbone width.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -216,6 +216,24 @@ class KeyValueCache:
         out = functional.scaled_dot_product_attention(q_HTh, k_KTh, v_KTh, attn_mask=mask, enable_gqa=grouped)
         return out.squeeze(0).transpose(0, 1)
 
+    def truncate(self, length: int) -> None:
+        """Forgets the tokens from `length` on, in every layer."""
+        self._held = {layer: (k[:length], v[:length]) for layer, (k, v) in self._held.items()}
+        self.length = length
+
+    def copy(self) -> KeyValueCache:
+        """Another cache with the same tokens; the two grow apart without copying what they share."""
+        other = KeyValueCache()
+        other.length, other._held = self.length, dict(self._held)
+        return other
+
+
+class AttentionContext(Protocol):
+    """Where an attention's keys and values come from and go to while decoding; `KeyValueCache` is one."""
+
+    def attend(self, layer: nn.Module, q_THh: Tensor, k_TKh: Tensor, v_TKh: Tensor) -> Tensor:
+        """Takes the new keys and values in; returns the attention's result [T, H, h]."""
+
 
 def rotary_table(position_ids_T: Tensor, head_width: int, theta: float) -> tuple[Tensor, Tensor]:
     """Cosines and sines of the rotary encoding, both [T, 1, h/2], float32; pairs are (i, i + h/2)."""
@@ -252,12 +270,14 @@ class Attention(nn.Module):
         rotated = apply_rotary(qkv[:, : self.heads + self.kv_heads], rotary)
         return rotated[:, : self.heads], rotated[:, self.heads :], qkv[:, self.heads + self.kv_heads :]
 
-    def forward(self, x_TD: Tensor, rotary: tuple[Tensor, Tensor], context: DocumentLayout | KeyValueCache) -> Tensor:
+    def forward(
+        self, x_TD: Tensor, rotary: tuple[Tensor, Tensor], context: DocumentLayout | AttentionContext
+    ) -> Tensor:
         """The sub-layer's output without the residual."""
         q_THh, k_TKh, v_TKh = self.project(x_TD, rotary)
-        if isinstance(context, KeyValueCache):
-            out_THh = context.attend(self, q_THh, k_TKh, v_TKh)
-        else:
+        if isinstance(context, DocumentLayout):
             out_THh = document_attention(q_THh, k_TKh, v_TKh, context)
+        else:
+            out_THh = context.attend(self, q_THh, k_TKh, v_TKh)
         result: Tensor = self.out(out_THh.flatten(1))
         return result

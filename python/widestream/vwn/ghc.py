@@ -1,7 +1,7 @@
 """Generalized Hyper-Connections: `GHC(block)` joins a D -> D sub-layer to a wide state of n slots.
 
 Shape suffixes: T tokens, n slots, m segments, d width of a slot (D = m d), D backbone width, c coefficient
-columns (m read, then n carry unless the carry is the identity, then m write).
+columns (m read, then the carry's, then m write).
 
 Per token, with the wide state h (n slots of d numbers) and coefficients that depend on the token:
 
@@ -19,22 +19,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from widestream.vwn.config import Carry
+from widestream.vwn.carries import carry_matrix, initial_carry
+from widestream.vwn.config import CARRY_LIMITS, Carry
 
 _LOW_PRECISION = (torch.bfloat16, torch.float16)
 
 
-def initial_coefficients(m: int, n: int, carry: Carry = "ghc") -> Tensor:
-    """The static coefficients at step 0, shape [n, 2m+n] ([n, 2m] with the identity carry), float32.
+def initial_coefficients(m: int, n: int, carry: Carry = "ghc", read_offset: int = 0) -> Tensor:
+    """The static coefficients at step 0, shape [n, m + c + m], float32; c = n for "ghc" and "sinkhorn", 0 for
+    "identity", n! for "perm".
 
-    Slots 0..m-1 are read, the carry is the identity, and slot j receives output segment j mod m: a new model
-    is a plain residual network in its first m slots.
+    Slots read_offset .. read_offset + m - 1 (modulo n) are read, the carry is the identity (nearly, where it is
+    constrained), and slot j receives output segment j mod m: with offset 0 a new model is a plain residual
+    network in its first m slots.
     """
-    read = torch.eye(n, m)
+    read = torch.eye(n, m).roll(read_offset, 0)
     write = torch.zeros(n, m)
     write[torch.arange(n), torch.arange(n) % m] = 1.0
-    columns = [read, write] if carry == "identity" else [read, torch.eye(n), write]
-    return torch.cat(columns, dim=1)
+    return torch.cat((read, initial_carry(n, carry), write), dim=1)
 
 
 class GHCMixer(nn.Module):
@@ -55,16 +57,20 @@ class GHCMixer(nn.Module):
         carry: Carry = "ghc",
         dyn_scale_init: float = 1.0,
         eps: float = 1e-6,
+        read_offset: int = 0,
     ) -> None:
         super().__init__()
         if m < 1 or n < m or d_model % m:
             raise ValueError(f"GHC needs n >= m >= 1 and d_model a multiple of m; got {d_model=}, {m=}, {n=}")
-        if carry not in ("ghc", "identity"):
-            raise ValueError(f"GHC carry {carry!r} is not available; use 'ghc' or 'identity'")
+        if carry not in CARRY_LIMITS or n > CARRY_LIMITS[carry]:
+            raise ValueError(
+                f"GHC carry {carry!r} with n = {n} slots: sinkhorn takes up to {CARRY_LIMITS['sinkhorn']}, perm up to "
+                f"{CARRY_LIMITS['perm']}; ghc and identity take any n"
+            )
         self.d_model, self.m, self.n, self.slot_width = d_model, m, n, d_model // m
         self.dynamic, self.carry, self.eps = dynamic, carry, eps
         self.dyn_scale_init = dyn_scale_init
-        static = initial_coefficients(m, n, carry)
+        static = initial_coefficients(m, n, carry, read_offset)
         self.static = nn.Parameter(static)
         if dynamic:
             self.weight = nn.Parameter(torch.zeros(self.slot_width, static.shape[1]))
@@ -110,7 +116,7 @@ class GHCMixer(nn.Module):
             if self.carry == "identity":
                 carried_Tnd = h
             else:
-                carried_Tnd = _mix_slots(coefficients_Tnc[..., self.m : self.m + self.n], h)
+                carried_Tnd = _mix_slots(carry_matrix(coefficients_Tnc[..., self.m : -self.m], self.carry), h)
             return (carried_Tnd + _mix_slots(write_Tmn, z_Tmd)).to(h_Tnd.dtype)
 
     def extra_repr(self) -> str:
@@ -139,6 +145,7 @@ class GHC(nn.Module):
         n: slots of the wide state, n >= m.
         dynamic, carry, dyn_scale_init: as in `VWNConfig`.
         eps: epsilon of the coefficients' RMSNorm.
+        read_offset: first slot of the initial read.
     """
 
     def __init__(
@@ -152,10 +159,20 @@ class GHC(nn.Module):
         carry: Carry = "ghc",
         dyn_scale_init: float = 1.0,
         eps: float = 1e-6,
+        read_offset: int = 0,
     ) -> None:
         super().__init__()
         self.block = block
-        self.mixer = GHCMixer(d_model, m, n, dynamic=dynamic, carry=carry, dyn_scale_init=dyn_scale_init, eps=eps)
+        self.mixer = GHCMixer(
+            d_model,
+            m,
+            n,
+            dynamic=dynamic,
+            carry=carry,
+            dyn_scale_init=dyn_scale_init,
+            eps=eps,
+            read_offset=read_offset,
+        )
 
     def forward(self, h: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """The next wide state.

@@ -40,42 +40,75 @@ class OverWidthEmbedding(nn.Module):
         return base.repeat((1,) * tokens.dim() + (self.repeats,)) if self.repeats > 1 else base
 
 
-class GroupedRMSNorm(nn.Module):
-    """RMSNorm of each group of `group` neighbouring channels, with one gain a channel."""
+class GroupedNorm(nn.Module):
+    """RMSNorm, or LayerNorm without bias, of each group of `group` neighbouring channels; one gain a channel."""
 
-    def __init__(self, channels: int, group: int, eps: float) -> None:
+    def __init__(self, channels: int, group: int, eps: float, *, subtract_mean: bool = False) -> None:
         super().__init__()
         if channels % group:
-            raise ValueError(f"GroupedRMSNorm: {channels} channels are no multiple of the group size {group}")
-        self.channels, self.group, self.eps = channels, group, eps
+            raise ValueError(f"GroupedNorm: {channels} channels are no multiple of the group size {group}")
+        self.channels, self.group, self.eps, self.subtract_mean = channels, group, eps, subtract_mean
         self.weight = nn.Parameter(torch.ones(channels))
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalised x, same shape [..., channels] and dtype."""
         grouped = x.reshape(*x.shape[:-1], self.channels // self.group, self.group)
-        normed = nn.functional.rms_norm(grouped, (self.group,), None, self.eps)
-        return normed.reshape(x.shape) * self.weight.to(x.dtype)
+        if self.subtract_mean:
+            normed = nn.functional.layer_norm(grouped, (self.group,), None, None, self.eps)
+        else:
+            normed = nn.functional.rms_norm(grouped, (self.group,), None, self.eps)
+        return normed.reshape(x.shape).to(x.dtype) * self.weight.to(x.dtype)
+
+
+class SlotReduce(nn.Module):
+    """n slots to m segments, [..., rD] -> [..., D]: an n x m matrix, or the sum of slots j, j + m, ..."""
+
+    def __init__(self, config: VWNConfig) -> None:
+        super().__init__()
+        self.m, self.n, self.slot_width = config.m, config.n, config.slot_width
+        if config.reduce == "sum":
+            self.register_parameter("matrix", None)
+        elif config.reduce_init == "identity":
+            self.matrix = nn.Parameter(torch.eye(config.n, config.m))
+        else:
+            self.matrix = nn.Parameter(torch.randn(config.n, config.m) * config.n**-0.5)
+
+    def forward(self, h_TW: Tensor) -> Tensor:
+        """[..., rD] -> [..., D], in the dtype of the state."""
+        h = h_TW.reshape(*h_TW.shape[:-1], self.n, self.slot_width)
+        if self.matrix is None:
+            matrix = torch.eye(self.m, device=h.device).repeat(-(-self.n // self.m), 1)[: self.n]
+        else:
+            matrix = self.matrix
+        with torch.autocast(h.device.type, enabled=False):
+            return torch.einsum("ik,...id->...kd", matrix.to(h.dtype), h).flatten(-2)
 
 
 class Reduce(nn.Module):
-    """The wide state to the backbone width before the LM head: W_reduce GroupedRMSNorm(h), [..., rD] -> [...,
-    D].
+    """The wide state to the backbone width before the LM head: W_reduce GroupedNorm(h), [..., rD] -> [..., D].
 
-    The groups are D wide, so there is a norm only where r is an integer (`reduce_norm: auto`).
+    The groups are D wide, so there is a norm only where r is an integer (`reduce_norm: auto`). `reduce` chooses
+    a D x rD matrix ("linear"), an n x m matrix over the slots ("slot") or the sum of the slots ("sum").
     """
 
     def __init__(self, config: VWNConfig) -> None:
         super().__init__()
         wide, d_model = config.wide_width, config.d_model
         self.norm: nn.Module = (
-            GroupedRMSNorm(wide, d_model, config.norm_eps) if config.groups_reduce_norm else nn.Identity()
+            GroupedNorm(wide, d_model, config.norm_eps, subtract_mean=config.reduce_norm == "layer")
+            if config.groups_reduce_norm
+            else nn.Identity()
         )
-        self.linear = nn.Linear(wide, d_model, bias=False)
+        if config.reduce != "linear":
+            self.linear: nn.Module = SlotReduce(config)
+            return
+        linear = nn.Linear(wide, d_model, bias=False)
         with torch.no_grad():
             if config.reduce_init == "identity":
-                self.linear.weight.copy_(torch.eye(d_model, wide))
+                linear.weight.copy_(torch.eye(d_model, wide))
             else:
-                nn.init.normal_(self.linear.weight, std=wide**-0.5)
+                nn.init.normal_(linear.weight, std=wide**-0.5)
+        self.linear = linear
 
     def forward(self, h_TW: Tensor) -> Tensor:
         """[..., rD] -> [..., D], in the dtype of the state (autocast or not)."""
