@@ -104,9 +104,7 @@ def render() -> str:
     for code_point in [*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)]:
         properties[code_point] |= MAY_COMPOSE_BACK
     blocks: dict[tuple[int, ...], int] = {}
-    index = [
-        blocks.setdefault(tuple(properties[i : i + BLOCK]), len(blocks)) for i in range(0, CODE_POINTS, BLOCK)
-    ]
+    index = [blocks.setdefault(tuple(properties[i : i + BLOCK]), len(blocks)) for i in range(0, CODE_POINTS, BLOCK)]
     parts: list[int] = []
     rows = []
     for code_point, values in sorted(decomposed.items()):
