@@ -23,7 +23,7 @@ import tiktoken
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import models, pre_tokenizers, trainers
+from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from widestream import errors
 from widestream._core import Tokenizer
@@ -123,6 +123,7 @@ class Case:
     oracle: Callable[[str], list[int]]
     merge_word: Callable[[bytes], list[int]] | None = None
     split: pre_tokenizers.Split | None = None
+    normalize: Callable[[str], str] | None = None
 
     def check(self, text: str) -> None:
         found = self.ours.encode(text)
@@ -130,16 +131,24 @@ class Case:
         expected = self.oracle(text)
         if found.tolist() != expected:
             pytest.fail(f"ids of {text[:2000]!r}: found {found.tolist()[:500]}, expected {expected[:500]}")
-        assert self.ours.decode(found) == text.encode()
+        normalized = self.normalize(text) if self.normalize is not None else text
+        assert self.ours.decode(found) == normalized.encode()
 
 
-def tiktoken_case(file: str, tiktoken_pattern: str, plain_pattern: str) -> Case:
+def tiktoken_case(
+    file: str, tiktoken_pattern: str, plain_pattern: str, pattern: str = "", folder: Path | None = None
+) -> Case:
+    """`pattern` and `folder`: of another pattern than the file's own, for a copy without its last token."""
     path = vocabulary_path(file)
+    if folder is not None:
+        lines = path.read_bytes().splitlines(keepends=True)[:-1]
+        path = folder / f"{pattern}-{file}"
+        path.write_bytes(b"".join(lines))
     encoding = tiktoken.Encoding(
         file, pat_str=tiktoken_pattern, mergeable_ranks=read_ranks(path), special_tokens={END: 100300}
     )
     return Case(
-        Tokenizer.from_file(str(path)),
+        Tokenizer.from_file(str(path), pattern=pattern),
         encoding.encode_ordinary,
         encoding._encode_single_piece,
         pre_tokenizers.Split(tokenizers.Regex(plain_pattern), "isolated"),
@@ -150,7 +159,12 @@ def json_case(tokenizer: tokenizers.Tokenizer, folder: Path, name: str) -> Case:
     path = folder / f"{name}.json"
     tokenizer.save(str(path))
     ours = Tokenizer.from_file(str(path))
-    return Case(ours, lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids))
+    normalizer = tokenizer.normalizer
+    return Case(
+        ours,
+        lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids),
+        normalize=None if normalizer is None else normalizer.normalize_str,
+    )
 
 
 GPT2_PLAIN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -158,9 +172,22 @@ CL100K_PLAIN = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s+\z|\s*[\r\n]|\s+(?!\S)|\s"
 )
+O200K = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+QWEN2 = CL100K_JSON.replace(r"\p{N}{1,3}", r"\p{N}")
+DEEPSEEK3 = [
+    r"\p{N}{1,3}",
+    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    r'[!"#$%&'
+    r"'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+]
 CASES = [
     *("r50k", "cl100k", "r50k-json", "cl100k-json", "cl100k-json-old"),
-    *("trained-json", "ignore-merges-json"),
+    *("trained-json", "ignore-merges-json", "o200k", "o200k-json", "qwen2-json", "deepseek3-json"),
 ]
 
 
@@ -191,7 +218,17 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
     unreachable["model"]["vocab"] |= {token: size + i for i, token in enumerate(more)}
     unreachable["model"]["ignore_merges"] = True
     ignoring = tokenizers.Tokenizer.from_str(json.dumps(unreachable))
+    qwen2 = byte_level(model, QWEN2)
+    qwen2.normalizer = normalizers.NFC()
+    own = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    deepseek3 = byte_level(model, None)
+    splits = [pre_tokenizers.Split(tokenizers.Regex(regex), "isolated") for regex in DEEPSEEK3]
+    deepseek3.pre_tokenizer = pre_tokenizers.Sequence([*splits, own])
     return {
+        "o200k": tiktoken_case("r50k_base.tiktoken", O200K, O200K, "o200k", folder),
+        "o200k-json": json_case(byte_level(model, O200K), folder, "o200k"),
+        "qwen2-json": json_case(qwen2, folder, "qwen2"),
+        "deepseek3-json": json_case(deepseek3, folder, "deepseek3"),
         "r50k": tiktoken_case("r50k_base.tiktoken", GPT2_TIKTOKEN, GPT2_PLAIN),
         "cl100k": tiktoken_case("cl100k_base.tiktoken", CL100K_TIKTOKEN, CL100K_PLAIN),
         "r50k-json": json_case(byte_level(model, None), folder, "r50k"),

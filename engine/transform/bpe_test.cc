@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <map>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "engine/transform/long_merge.h"
 #include "engine/transform/test_vocabulary.h"
 
 namespace widestream::internal {
@@ -102,6 +104,46 @@ TEST(Bpe, AWordOfAMillionLettersMergesWithoutQuadraticTime) {
   ASSERT_EQ(ids.size(), 125'001U);
   EXPECT_EQ(ids.front(), 258U);
   EXPECT_EQ(ids.back(), static_cast<std::uint32_t>('a'));
+}
+
+TEST(Bpe, WindowsAndChunksOfLongWordsEqualTheHeap) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 300; ++round) {
+    std::set<std::string> seen;
+    std::vector<std::string> more;
+    for (std::size_t i = 0, n = random() % 60; i < n; ++i) {
+      std::string token;
+      for (std::size_t k = 0, m = 2 + random() % 9; k < m; ++k) {
+        token += static_cast<char>('a' + random() % 2);
+      }
+      if (seen.insert(token).second) more.push_back(token);
+    }
+    const auto bpe = MakeByIdBpe(more);
+    LongMerge long_merge;
+    std::vector<std::string> words;
+    for (int i = 0; i < 4; ++i) {
+      std::string word(33 + random() % 400, 'a');
+      if (round % 3 != 0) {
+        for (char& c : word) c = static_cast<char>('a' + random() % 2);
+      }
+      if (long_merge.Add(word.data(), word.size())) words.push_back(word);
+    }
+    // The words move when the vector grows.
+    long_merge.Clear();
+    for (const std::string& word : words) ASSERT_TRUE(long_merge.Add(word.data(), word.size()));
+    long_merge.Run(*bpe);
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      Ids by_heap;
+      bpe->MergeByHeap(words[i].data(), words[i].size(), &by_heap);
+      Ids by_windows;
+      bpe->MergeWord(words[i].data(), words[i].size(), &by_windows);
+      ASSERT_EQ(by_windows, by_heap);
+      const auto ids = long_merge.Ids(i);
+      if (!ids.empty()) {
+        ASSERT_EQ(Ids(ids.begin(), ids.end()), by_heap);
+      }
+    }
+  }
 }
 
 TEST(FindToken, FindsTokensOfEveryLengthWhateverFollows) {

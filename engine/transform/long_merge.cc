@@ -2,12 +2,20 @@
 
 #include <algorithm>
 
+#include "engine/transform/characters.h"
+
 namespace widestream::internal {
 namespace {
 
 // Tokens on each side of a cut that merge again, and their bytes.
 constexpr std::uint32_t kSeamTokens = 3;
 constexpr std::size_t kSeamBytes = 16;
+
+std::size_t StartOfCharacter(const char* word, std::size_t at) {
+  std::size_t begin = at;
+  while (begin > 0 && at - begin < 3 && IsContinuation(word[begin])) --begin;
+  return begin;
+}
 
 }  // namespace
 
@@ -18,13 +26,16 @@ void LongMerge::Clear() {
 }
 
 bool LongMerge::Add(const char* word, std::size_t bytes) {
-  const std::size_t count = (bytes + kChunkBytes - 1) / kChunkBytes;
+  // Cuts are moved to the start of a character, three bytes at most.
+  constexpr std::size_t kShifted = 3;
+  const std::size_t count = (bytes + kChunkBytes - kShifted - 1) / (kChunkBytes - kShifted);
   if (chunks_.size() + count > kMostChunks) return false;
   words_.push_back({chunks_.size(), count, 0, 0});
   for (std::size_t i = 0; i < count; ++i) {
     // Of equal lengths, so that none is too short to have tokens on both sides.
-    const std::size_t begin = bytes * i / count;
-    const std::size_t end = bytes * (i + 1) / count;
+    const std::size_t begin = StartOfCharacter(word, bytes * i / count);
+    const std::size_t end =
+        i + 1 == count ? bytes : StartOfCharacter(word, bytes * (i + 1) / count);
     chunks_.push_back({word + begin, static_cast<std::uint32_t>(end - begin), 0, nullptr});
   }
   return true;

@@ -19,6 +19,10 @@
 namespace widestream::internal {
 namespace {
 
+// 0 - condition, without a branch.
+inline std::uint32_t AllOnesIf(bool condition) { return 0 - std::uint32_t{condition ? 1U : 0U}; }
+inline std::uint64_t AllOnesIf64(bool condition) { return 0 - std::uint64_t{condition ? 1U : 0U}; }
+
 namespace portable {
 #define WS_TARGET
 template <int kLanes>
@@ -87,11 +91,12 @@ WS_TARGET inline std::uint32_t FindPair(const PairTable& pairs, std::uint64_t pa
     const unsigned match =
         Matches(entries.entries, wanted) | (Matches(entries.entries + 4, wanted) << 4);
     const std::uint64_t entry = entries.entries[std::countr_zero(match | 0x80U)];
-    if (match == 0 && entries.entries[PairTable::kLineEntries - 1] != PairTable::kEmpty)
-        [[unlikely]] {
+    const std::uint32_t none = AllOnesIf(match == 0);
+    const std::uint32_t full =
+        AllOnesIf(entries.entries[PairTable::kLineEntries - 1] != PairTable::kEmpty);
+    if ((none & full) != 0) [[unlikely]]
       continue;
-    }
-    return match != 0 ? static_cast<std::uint32_t>(entry & 0xFFFFFF) : kNoId;
+    return static_cast<std::uint32_t>(entry & 0xFFFFFF) | none;
   }
 }
 #include "engine/transform/merge_short_body.h"
@@ -137,11 +142,12 @@ WS_TARGET inline std::uint32_t FindPair(const PairTable& pairs, std::uint64_t pa
     const unsigned match =
         _mm512_cmpeq_epi64_mask(_mm512_srli_epi64(found, PairTable::kRankBits), wanted);
     const std::uint64_t entry = entries.entries[std::countr_zero(match | 0x80U)];
-    if (match == 0 && entries.entries[PairTable::kLineEntries - 1] != PairTable::kEmpty)
-        [[unlikely]] {
+    const std::uint32_t none = AllOnesIf(match == 0);
+    const std::uint32_t full =
+        AllOnesIf(entries.entries[PairTable::kLineEntries - 1] != PairTable::kEmpty);
+    if ((none & full) != 0) [[unlikely]]
       continue;
-    }
-    return match != 0 ? static_cast<std::uint32_t>(entry & 0xFFFFFF) : kNoId;
+    return static_cast<std::uint32_t>(entry & 0xFFFFFF) | none;
   }
 }
 #include "engine/transform/merge_short_body.h"

@@ -12,15 +12,17 @@
 template <int kLanes, int kChains>
 WS_TARGET inline void Merge(const Bpe& bpe, Bpe::ShortWord* words) {
   constexpr std::uint32_t kNone = 0xFFFFFFFF;
-  // The part that a finished word writes to, and where nothing is.
-  constexpr unsigned kNowhere = kLanes + 1;
+  // Places in `ids` beside the parts: what stands before and behind merges with nothing, and a
+  // finished word writes to the last.
+  constexpr unsigned kBehind = 65;
+  constexpr unsigned kUnused = 66;
   const PairTable& pairs = bpe.Pairs();
   const std::uint32_t* const byte_ids = bpe.ByteIds();
   const std::uint32_t* const byte_pairs = bpe.BytePairRanks();
   const std::uint32_t* const merged_ids = bpe.MergedIds();
   // ids[1 + i] is part i. A part's key is the rank of its merge with the next, then its place, so
   // that the least is the merge to do.
-  std::uint32_t ids[kChains][kLanes + 3];
+  std::uint32_t ids[kChains][kUnused + 1];
   std::uint64_t alive[kChains];
   Keys<kLanes> keys[kChains];
   WS_UNROLL
@@ -29,6 +31,7 @@ WS_TARGET inline void Merge(const Bpe& bpe, Bpe::ShortWord* words) {
     alignas(64) std::uint32_t first_keys[kLanes];
     for (std::uint32_t& key : first_keys) key = kNone;
     unsigned left = static_cast<unsigned char>(word.bytes[0]);
+    ids[c][0] = ids[c][kBehind] = PairTable::kNeverId;
     ids[c][1] = byte_ids[left];
     for (std::uint32_t i = 1; i < word.size; ++i) {
       const unsigned right = static_cast<unsigned char>(word.bytes[i]);
@@ -51,33 +54,35 @@ WS_TARGET inline void Merge(const Bpe& bpe, Bpe::ShortWord* words) {
     if (all == kNone) break;
     WS_UNROLL
     for (int c = 0; c < kChains; ++c) {
-      const bool active = least[c] != kNone;
-      const std::uint32_t rank = active ? least[c] >> 6 : 0;
+      // All ones for a word that is finished. Masks instead of choices, so that no branch comes
+      // of them.
+      const std::uint32_t finished = AllOnesIf(least[c] == kNone);
+      const std::uint64_t active = ~AllOnesIf64(least[c] == kNone);
+      const std::uint32_t rank = (least[c] >> 6) & ~finished;
       const unsigned place = least[c] & 63;
-      const unsigned at = active ? place : kNowhere;
-      const std::uint64_t at_bit = std::uint64_t{active ? 1U : 0U} << place;
+      const std::uint64_t at_bit = (std::uint64_t{1} << place) & active;
       const std::uint32_t id = merged_ids != nullptr ? merged_ids[rank] : rank;
-      const std::uint64_t above = active ? alive[c] & (~std::uint64_t{1} << place) : 0;
+      const std::uint64_t above = alive[c] & (~std::uint64_t{1} << place) & active;
       const std::uint64_t gone_bit = above & (0 - above);
       const std::uint64_t next_bits = above ^ gone_bit;
-      const std::uint64_t below = active ? alive[c] & (at_bit - 1) : 0;
+      const std::uint64_t below = alive[c] & (at_bit - 1) & active;
       alive[c] ^= gone_bit;
-      const unsigned next =
-          next_bits != 0 ? static_cast<unsigned>(std::countr_zero(next_bits)) : unsigned{kNowhere};
-      const unsigned before =
-          below != 0 ? 63 - static_cast<unsigned>(std::countl_zero(below)) : unsigned{kNowhere};
-      ids[c][1 + at] = id;
-      // Where there is no neighbour, a pair that no table has.
+      const auto next = static_cast<unsigned>(std::countr_zero(next_bits));
+      const unsigned before = 64 - static_cast<unsigned>(std::countl_zero(below));
+      ids[c][((1 + place) & ~finished) | (kUnused & finished)] = id;
+      // Where there is no neighbour, a pair that no table has, always the same.
+      const std::uint64_t none_next = AllOnesIf64(next_bits == 0);
+      const std::uint64_t none_before = AllOnesIf64(below == 0);
       const std::uint64_t next_pair =
-          next_bits != 0 ? PairTable::Pair(id, ids[c][1 + next]) : PairTable::kNoPair;
+          (PairTable::Pair(id, ids[c][1 + next]) & ~none_next) | (PairTable::kNoPair & none_next);
       const std::uint64_t before_pair =
-          below != 0 ? PairTable::Pair(ids[c][1 + before], id) : PairTable::kNoPair;
+          (PairTable::Pair(ids[c][before], id) & ~none_before) | (PairTable::kNoPair & none_before);
       const std::uint32_t next_rank = FindPair(pairs, next_pair);
       const std::uint32_t before_rank = FindPair(pairs, before_pair);
-      const std::uint64_t before_bit = std::uint64_t{below != 0 ? 1U : 0U} << (before & 63);
+      const std::uint64_t before_bit = (std::uint64_t{1} << ((before - 1) & 63)) & ~none_before;
       keys[c].Set(gone_bit, kNone);
-      keys[c].Set(at_bit, next_rank == kNoId ? kNone : (next_rank << 6) | place);
-      keys[c].Set(before_bit, before_rank == kNoId ? kNone : (before_rank << 6) | before);
+      keys[c].Set(at_bit, (next_rank << 6) | place | AllOnesIf(next_rank == kNoId));
+      keys[c].Set(before_bit, (before_rank << 6) | (before - 1) | AllOnesIf(before_rank == kNoId));
     }
   }
   for (int c = 0; c < kChains; ++c) {

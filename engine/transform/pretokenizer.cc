@@ -51,8 +51,6 @@ const char* NumbersEnd(const char* q, const char* end) {
   return q;
 }
 
-// `kDigits`: each number is a word, and is like the end of the text for what stands before it.
-template <bool kDigits>
 const char* Gpt2WordEnd(const char* p, const char* end) {
   const char* q = p;
   if (*p == ' ' && end - p > 1) {
@@ -65,16 +63,8 @@ const char* Gpt2WordEnd(const char* p, const char* end) {
   q += character.bytes;
   if (IsIn(c, kLetterClasses)) return SkipRun(q, end, kLetterClasses);
   if (IsIn(c, kOtherClasses)) return SkipRun(q, end, kOtherClasses);
-  if (IsIn(c, kNumberClasses)) {
-    if (!kDigits) return SkipRun(q, end, kNumberClasses);
-    return *p == ' ' ? p + 1 : q;
-  }
-  const SpaceRun run = ScanSpace(p, end);
-  if (kDigits && run.end != end &&
-      IsIn(CharacterAt(run.end, end).character_class, kNumberClasses)) {
-    return run.end;
-  }
-  return SpaceBeforeWord(run, p, end);
+  if (IsIn(c, kNumberClasses)) return SkipRun(q, end, kNumberClasses);
+  return SpaceBeforeWord(ScanSpace(p, end), p, end);
 }
 
 template <bool kSpaceToEnd, int kMostNumbers>
@@ -249,8 +239,6 @@ const char* PatternName(Pattern pattern) {
       return "qwen2";
     case Pattern::kDeepSeek3:
       return "deepseek3";
-    case Pattern::kGpt2Digits:
-      return "gpt2-digits";
   }
   return "unknown";
 }
@@ -265,7 +253,7 @@ std::optional<Pattern> PatternOfName(std::string_view name) {
 }
 
 const char* PatternNames() {
-  return R"("gpt2" (also for r50k and p50k), "cl100k", "o200k", "llama3", "qwen2", "deepseek3" or "gpt2-digits")";
+  return R"("gpt2" (also for r50k and p50k), "cl100k", "o200k", "llama3", "qwen2" or "deepseek3")";
 }
 
 std::optional<Pattern> PatternOfRegex(std::string_view regex) {
@@ -300,7 +288,7 @@ bool IsDeepSeek3Regex(std::size_t index, std::string_view regex) {
 const char* WordEnd(Pattern pattern, const char* p, const char* end) {
   switch (pattern) {
     case Pattern::kGpt2:
-      return Gpt2WordEnd<false>(p, end);
+      return Gpt2WordEnd(p, end);
     case Pattern::kCl100k:
       return Cl100kWordEnd<true, 3>(p, end);
     case Pattern::kCl100kLineEnd:
@@ -311,8 +299,6 @@ const char* WordEnd(Pattern pattern, const char* p, const char* end) {
       return Cl100kWordEnd<false, 1>(p, end);
     case Pattern::kDeepSeek3:
       return DeepSeek3WordEnd(p, end);
-    case Pattern::kGpt2Digits:
-      return Gpt2WordEnd<true>(p, end);
   }
   return end;
 }

@@ -27,12 +27,10 @@ enum class Pattern : std::uint8_t {
   // [!-/:-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*
   //   |\s*[\r\n]+|\s+(?!\S)|\s+ ; what none of these matches is a word too.
   kDeepSeek3,
-  // Every \p{N} is a word, what stands between is cut like kGpt2 (StarCoder).
-  kGpt2Digits,
 };
-inline constexpr int kPatterns = 7;
+inline constexpr int kPatterns = 6;
 
-// "gpt2", "cl100k", "cl100k-line-end", "o200k", "qwen2", "deepseek3", "gpt2-digits".
+// "gpt2", "cl100k", "cl100k-line-end", "o200k", "qwen2", "deepseek3".
 const char* PatternName(Pattern pattern);
 // The pattern that a caller may name: these and "llama3"; nothing for another.
 std::optional<Pattern> PatternOfName(std::string_view name);

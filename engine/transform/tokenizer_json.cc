@@ -227,7 +227,7 @@ class TokenizerJsonReader {
   Status ReadPreTokenizer(const FieldMap& root) {
     const std::string where = "pre_tokenizer";
     const std::string supported =
-        "ByteLevel, or a Sequence of Split (the published regexes), Digits and ByteLevel";
+        "ByteLevel, or a Sequence of Split (the published regexes) and ByteLevel";
     const auto found = root.find(where);
     if (found == root.end()) return Error(where, "missing; expected " + supported);
     const element& value = found->second;
@@ -248,13 +248,6 @@ class TokenizerJsonReader {
     };
     if (parts.empty() || TypeOf(parts.back()) != "ByteLevel") {
       return Unsupported(where, value, supported);
-    }
-    if (parts.size() == 2 && TypeOf(parts[0]) == "Digits") {
-      WS_ASSIGN_OR_RETURN(const FieldMap digits,
-                          Fields(parts[0], at(0), {"type", "individual_digits"}));
-      WS_RETURN_IF_ERROR(RequireBoolean(digits, at(0) + ".", "individual_digits", false, true));
-      vocabulary_.pattern = Pattern::kGpt2Digits;
-      return ReadByteLevel(parts[1], at(1), true);
     }
     std::vector<std::string_view> regexes;
     for (std::size_t i = 0; i + 1 < parts.size(); ++i) {

@@ -184,5 +184,86 @@ TEST(TokenizerJson, DamageIsToldWithItsPlace) {
   EXPECT_NAMES(ErrorOf(Replaced(good, "\"z\": 122", "\"zz\": 122")), "the single byte \"z\"");
 }
 
+TEST(TokenizerJson, SpecialTokensAreAllowedRefusedOrText) {
+  const auto loaded = Load(Good());
+  ASSERT_TRUE(loaded.ok());
+  const Tokenizer& tokenizer = **loaded;
+  const std::string text = "ab<|endoftext|>bc";
+  IdBuffer<std::uint16_t> ids;
+  TokenOffsets offsets;
+  EncodeOptions options;
+  options.allowed_special = SpecialTokenSet::All();
+  ASSERT_TRUE(tokenizer.Encode(text, options, &ids, &offsets).ok());
+  EXPECT_EQ(std::vector<std::uint16_t>(ids.ids().begin(), ids.ids().end()),
+            (std::vector<std::uint16_t>{256, 260, 257}));
+  EXPECT_EQ(offsets.begin, (std::vector<std::uint64_t>{0, 2, 15}));
+  EXPECT_EQ(offsets.end, (std::vector<std::uint64_t>{2, 15, 17}));
+  options.max_tokens = 2;
+  ids.Clear();
+  ASSERT_TRUE(tokenizer.Encode(text, options, &ids).ok());
+  EXPECT_EQ(ids.size(), 2U);
+  EncodeOptions refusing;
+  refusing.disallowed_special = SpecialTokenSet::All();
+  ids.Clear();
+  const Status refused = tokenizer.Encode(text, refusing, &ids);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NAMES(refused.message(), "<|endoftext|>");
+  EXPECT_NAMES(refused.message(), "byte 2");
+  EXPECT_EQ(ids.size(), 0U);
+  EncodeOptions unknown;
+  unknown.allowed_special.names = {"<|none|>"};
+  EXPECT_FALSE(tokenizer.Encode(text, unknown, &ids).ok());
+}
+
+TEST(TokenizerJson, ABatchOnThreadsGivesWhatOneThreadGives) {
+  const auto loaded = Load(Good());
+  ASSERT_TRUE(loaded.ok());
+  std::vector<std::string> texts;
+  for (int i = 0; i < 100; ++i)
+    texts.push_back(std::string(i % 7, 'a') + "bc ab " + std::to_string(i));
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  IdBuffer<std::uint32_t> one;
+  IdBuffer<std::uint32_t> many;
+  std::vector<std::uint64_t> one_ends;
+  std::vector<std::uint64_t> many_ends;
+  ASSERT_TRUE((*loaded)->EncodeBatch<std::uint32_t>(views, {}, 1, &one, &one_ends).ok());
+  ASSERT_TRUE((*loaded)->EncodeBatch<std::uint32_t>(views, {}, 3, &many, &many_ends).ok());
+  EXPECT_EQ(one_ends, many_ends);
+  EXPECT_TRUE(std::equal(one.ids().begin(), one.ids().end(), many.ids().begin(), many.ids().end()));
+  std::vector<std::uint64_t> counts;
+  ASSERT_TRUE((*loaded)->CountBatch(views, {}, &counts).ok());
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    EXPECT_EQ(counts[i], one_ends[i] - (i == 0 ? 0 : one_ends[i - 1]));
+  }
+}
+
+TEST(TokenizerJson, NormalizedTextKeepsItsOffsets) {
+  const auto loaded =
+      Load(Replaced(Good(), "\"normalizer\": null", "\"normalizer\": {\"type\": \"NFC\"}"));
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  IdBuffer<std::uint32_t> ids;
+  TokenOffsets offsets;
+  // e and a combining acute become one character of two bytes.
+  ASSERT_TRUE((*loaded)->Encode("abe\xCC\x81z", {}, &ids, &offsets).ok());
+  EXPECT_EQ(Ids(ids.ids().begin(), ids.ids().end()), (Ids{256, 0xC3, 0xA9, 'z'}));
+  EXPECT_EQ(offsets.begin, (std::vector<std::uint64_t>{0, 2, 2, 5}));
+  EXPECT_EQ(offsets.end, (std::vector<std::uint64_t>{2, 5, 5, 6}));
+}
+
+TEST(DecodeStream, GivesWholeCharactersOnly) {
+  const auto loaded = Load(Good());
+  ASSERT_TRUE(loaded.ok());
+  DecodeStream stream(*loaded);
+  std::string text;
+  for (const std::uint32_t id : {0xE2U, 0x82U}) ASSERT_TRUE(stream.Push(id, &text).ok());
+  EXPECT_EQ(text, "");
+  ASSERT_TRUE(stream.Push(0xAC, &text).ok());
+  EXPECT_EQ(text, "\xE2\x82\xAC");
+  ASSERT_TRUE(stream.Push(0xF0, &text).ok());
+  stream.Finish(&text);
+  EXPECT_EQ(text, "\xE2\x82\xAC\xF0");
+  EXPECT_FALSE(stream.Push(99999, &text).ok());
+}
+
 }  // namespace
 }  // namespace widestream

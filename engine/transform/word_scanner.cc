@@ -267,8 +267,6 @@ ScanWordsFunction ScanWordsFor(Pattern pattern, Isa isa) {
       return FunctionFor<Pattern::kQwen2>(isa);
     case Pattern::kDeepSeek3:
       return ScanOneByOne<Pattern::kDeepSeek3>;
-    case Pattern::kGpt2Digits:
-      return ScanOneByOne<Pattern::kGpt2Digits>;
   }
   return nullptr;
 }
