@@ -248,7 +248,7 @@ inline void CopyIds(const WordCache::Slot& slot, Id* out) {
     std::memcpy(ids, slot.ids, 16);
     for (int i = 0; i < 8; ++i) out[i] = ids[i];
   } else {
-    for (int i = 0; i < 5; ++i) {
+    for (std::size_t i = 0; i < 5; ++i) {
       // The last 4 bytes reach the count, which is cut off.
       std::uint32_t id = 0;
       std::memcpy(&id, slot.ids + 3 * i, 4);

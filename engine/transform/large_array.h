@@ -23,7 +23,7 @@ class LargeArray {
     // Fewer entries of the machine's page tables; without huge pages this changes nothing.
     const auto begin = reinterpret_cast<std::uintptr_t>(mapped_);
     const std::uintptr_t aligned = (begin + kHugePage - 1) / kHugePage * kHugePage;
-    data_ = reinterpret_cast<T*>(aligned);
+    data_ = reinterpret_cast<T*>(static_cast<std::byte*>(mapped_) + (aligned - begin));
     const std::size_t whole = size * sizeof(T) / kHugePage * kHugePage;
     if (whole != 0) ::madvise(data_, whole, MADV_HUGEPAGE);
   }

@@ -54,7 +54,7 @@ struct Keys {
   __m256i keys[kVectors];
   WS_TARGET inline void Load(const std::uint32_t* from) {
     WS_UNROLL
-    for (int i = 0; i < kVectors; ++i) {
+    for (std::size_t i = 0; i < kVectors; ++i) {
       keys[i] = _mm256_load_si256(reinterpret_cast<const __m256i*>(from + 8 * i));
     }
   }
@@ -113,7 +113,7 @@ struct Keys {
   __m512i keys[kVectors];
   WS_TARGET inline void Load(const std::uint32_t* from) {
     WS_UNROLL
-    for (int i = 0; i < kVectors; ++i) keys[i] = _mm512_load_si512(from + 16 * i);
+    for (std::size_t i = 0; i < kVectors; ++i) keys[i] = _mm512_load_si512(from + 16 * i);
   }
   WS_TARGET inline std::uint32_t Least() const {
     __m512i least = keys[0];

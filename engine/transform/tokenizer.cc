@@ -10,7 +10,6 @@ namespace widestream {
 namespace {
 
 using internal::IdSink;
-using internal::WordCache;
 
 template <typename Id>
 Status CheckWidth(std::uint32_t vocabulary_size) {

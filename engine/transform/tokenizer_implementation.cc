@@ -53,6 +53,7 @@ std::size_t SpaceAfter(std::string_view text, std::size_t at) {
 internal::TokenMatcher MatcherOf(const std::vector<AddedToken>& tokens,
                                  const std::vector<std::uint32_t>& indices) {
   std::vector<std::string_view> names;
+  names.reserve(indices.size());
   for (const std::uint32_t index : indices) names.emplace_back(tokens[index].name);
   return names.empty() ? internal::TokenMatcher() : internal::TokenMatcher(names);
 }
@@ -321,7 +322,7 @@ Status Tokenizer::Implementation::Decode(std::span<const Id> ids, std::string* b
       std::memcpy(out, token.data(), kCopied);
       out += token.size();
     } else {
-      const std::string_view any = token.empty() ? *BytesOf(id) : token;
+      const std::string_view any = token.empty() ? BytesOf(id).value_or(token) : token;
       std::memcpy(out, any.data(), any.size());
       out += any.size();
     }

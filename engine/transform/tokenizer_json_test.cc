@@ -219,6 +219,7 @@ TEST(TokenizerJson, ABatchOnThreadsGivesWhatOneThreadGives) {
   const auto loaded = Load(Good());
   ASSERT_TRUE(loaded.ok());
   std::vector<std::string> texts;
+  texts.reserve(100);
   for (int i = 0; i < 100; ++i)
     texts.push_back(std::string(i % 7, 'a') + "bc ab " + std::to_string(i));
   const std::vector<std::string_view> views(texts.begin(), texts.end());

@@ -122,6 +122,7 @@ TEST(ScanWords, GivesTheWordsOfTheScalarScanner) {
     // Few kinds of parts in a text make long runs and rare neighbours likely.
     std::vector<std::string> kinds;
     const auto kind_count = 1 + random() % (round % 3 == 0 ? Parts().size() : 5);
+    kinds.reserve(kind_count);
     for (std::size_t i = 0; i < kind_count; ++i)
       kinds.push_back(Parts()[random() % Parts().size()]);
     std::string text;
