@@ -75,20 +75,10 @@ class SocketClient final : public Client {
 
   Result<std::shared_ptr<const ClientBatch>> Next(Deadline deadline) override {
     WS_RETURN_IF_ERROR(CheckProcess());
-    MutexLock lock(mutex_);
-    while (in_next_) {
-      changed_.WaitUntil(mutex_, deadline);
-      if (in_next_ && steady_clock::now() >= deadline) {
-        return Status::DeadlineExceeded("another thread waits for the next batch");
-      }
-    }
-    in_next_ = true;
-    lock.Unlock();
+    WS_RETURN_IF_ERROR(EnterNext(deadline));
     Result<std::shared_ptr<const ClientBatch>> batch = NextAlone(deadline);
-    lock.Lock();
-    in_next_ = false;
-    if (batch.ok() && *batch != nullptr) next_state_ = (*batch)->view.step + 1;
-    changed_.NotifyAll();
+    LeaveNext(batch.ok() && *batch != nullptr ? std::optional((*batch)->view.step + 1)
+                                              : std::nullopt);
     return batch;
   }
 
@@ -101,10 +91,13 @@ class SocketClient final : public Client {
     return Text(MessageType::kState, Encode(delivery::StateRequest{step}), deadline);
   }
 
-  Result<std::uint64_t> Decide(const Decision& decision, Deadline deadline) override {
+  Result<std::uint64_t> Decide(const Decision& asked, Deadline deadline) override {
     WS_RETURN_IF_ERROR(CheckProcess());
     // One at a time, so that the numbers go out in order.
     MutexLock lock(decide_mutex_);
+    Decision decision = asked;
+    WS_ASSIGN_OR_RETURN(const std::uint64_t undelivered, FirstUndelivered(deadline));
+    decision.step = std::max(decision.step, undelivered);
     WS_RETURN_IF_ERROR(core_->CheckAlive());
     const std::uint32_t request =
         core_->Ask(MessageType::kDecide, Encode(delivery::DecideRequest{decisions_, decision}));
@@ -169,28 +162,81 @@ class SocketClient final : public Client {
     return delivery::TextFromDescriptor(answer.descriptor.get(), message.size_bytes);
   }
 
-  // Used by one thread at a time: in_next_.
-  Result<std::shared_ptr<const ClientBatch>> NextAlone(Deadline deadline) {
-    if (request_ == 0) {
-      request_ = core_->Ask(MessageType::kNext,
-                            delivery::EncodeNumber(last_.value_or(delivery::kFromBeginning)));
-    } else {
-      core_->FlushLater();
+  Status EnterNext(Deadline deadline) {
+    MutexLock lock(mutex_);
+    while (in_next_) {
+      changed_.WaitUntil(mutex_, deadline);
+      if (in_next_ && steady_clock::now() >= deadline) {
+        return Status::DeadlineExceeded("another thread waits for the next batch");
+      }
     }
+    in_next_ = true;
+    return Status::Ok();
+  }
+
+  void LeaveNext(std::optional<std::uint64_t> next_state) {
+    MutexLock lock(mutex_);
+    in_next_ = false;
+    if (next_state) next_state_ = next_state;
+    changed_.NotifyAll();
+  }
+
+  // The first step that this rank has neither had nor asked for: what a decision may change. A step
+  // that is asked for is waited for, so that it is never a matter of timing whether a decision came
+  // before it. 0: this rank has had none.
+  Result<std::uint64_t> FirstUndelivered(Deadline deadline) {
+    WS_RETURN_IF_ERROR(EnterNext(deadline));
+    const Result<std::uint64_t> first = FirstUndeliveredAlone(deadline);
+    LeaveNext(std::nullopt);
+    return first;
+  }
+
+  // This and the next three are used by one thread at a time: in_next_.
+  Result<std::uint64_t> FirstUndeliveredAlone(Deadline deadline) {
+    if (request_ != 0) {
+      core_->FlushLater();
+      const Result<bool> there = AwaitAhead(deadline);
+      // What failed or ended is asked for again: the decision may change it.
+      if (there.ok() && !*there) return Explain();
+    }
+    const std::uint64_t behind = last_ ? *last_ + 1 : 0;
+    return ahead_ ? std::max(behind, ahead_->message.step + 1) : behind;
+  }
+
+  // Sets ahead_, or leaves it empty at the end. False: not there at the deadline.
+  Result<bool> AwaitAhead(Deadline deadline) {
     Result<std::optional<ClientCore::Answer>> awaited = core_->Await(request_, deadline);
     if (!awaited.ok()) {
       core_->Forget(std::exchange(request_, 0));
       return awaited.status();
     }
     std::optional<ClientCore::Answer>& answer = *awaited;
-    if (!answer) return Explain();
+    if (!answer) return false;
     request_ = 0;
-    if (answer->frame.type == MessageType::kEnd) return std::shared_ptr<const ClientBatch>();
+    if (answer->frame.type == MessageType::kEnd) return true;
     WS_RETURN_IF_ERROR(Expect(*answer, MessageType::kBatch));
     WS_ASSIGN_OR_RETURN(delivery::BatchMessage message, delivery::DecodeBatch(answer->frame.body));
-    const std::uint64_t step = message.step;
+    ahead_.emplace(std::move(message), std::move(answer->descriptor));
+    return true;
+  }
+
+  Result<std::shared_ptr<const ClientBatch>> NextAlone(Deadline deadline) {
+    if (!ahead_) {
+      if (request_ == 0) {
+        request_ = core_->Ask(MessageType::kNext,
+                              delivery::EncodeNumber(last_.value_or(delivery::kFromBeginning)));
+      } else {
+        core_->FlushLater();
+      }
+      WS_ASSIGN_OR_RETURN(const bool there, AwaitAhead(deadline));
+      if (!there) return Explain();
+      if (!ahead_) return std::shared_ptr<const ClientBatch>();
+    }
+    Ahead taken = std::move(*ahead_);
+    ahead_.reset();
+    const std::uint64_t step = taken.message.step;
     WS_ASSIGN_OR_RETURN(std::shared_ptr<const ClientBatch> batch,
-                        core_->Map(std::move(message), std::move(answer->descriptor)));
+                        core_->Map(std::move(taken.message), std::move(taken.descriptor)));
     last_ = step;
     // Goes with the release of the step before this one, or with the next call.
     if (options_.prefetch) {
@@ -213,6 +259,13 @@ class SocketClient final : public Client {
                welcome_.log_path.empty() ? "" : " Its log is ", welcome_.log_path));
   }
 
+  struct Ahead {
+    Ahead(delivery::BatchMessage batch, delivery::FileDescriptor slab)
+        : message(std::move(batch)), descriptor(std::move(slab)) {}
+    delivery::BatchMessage message;
+    delivery::FileDescriptor descriptor;
+  };
+
   const ClientOptions options_;
   const std::shared_ptr<ClientCore> core_;
   Welcome welcome_;  // set once, before anybody else sees this object
@@ -223,7 +276,8 @@ class SocketClient final : public Client {
   std::optional<std::uint64_t> next_state_ WS_GUARDED_BY(mutex_);  // the step that follows
   // Owned by the thread that has set in_next_.
   std::optional<std::uint64_t> last_;
-  std::uint32_t request_ = 0;
+  std::uint32_t request_ = 0;   // for the step after last_, unless that is ahead_
+  std::optional<Ahead> ahead_;  // arrived, not yet returned
 
   Mutex decide_mutex_;
   std::uint64_t decisions_ WS_GUARDED_BY(decide_mutex_) = 0;

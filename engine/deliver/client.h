@@ -29,7 +29,7 @@ struct ClientOptions {
   // Steps before this one count as acknowledged by this rank: to attach again in the middle.
   std::optional<std::uint64_t> begin_step;
   // Asks for the step after the one that Next returns already then. A decision then takes effect
-  // one step later than it would.
+  // one step later than it would: always behind the step that is asked for, which it waits for.
   bool prefetch = false;
 };
 
@@ -83,7 +83,9 @@ class Client {
   virtual Result<std::shared_ptr<const ClientBatch>> Next(Deadline deadline) = 0;
   // The state after the last batch that Next returned to this client, or before `step`.
   virtual Result<std::string> StateJson(std::optional<std::uint64_t> step, Deadline deadline) = 0;
-  // As the n-th decision of this rank: the same one from N ranks counts once.
+  // As the n-th decision of this rank: the same one from N ranks, after the same batch, counts once.
+  // Takes effect behind all that this rank has asked for. A rank that fetches nothing waits for one
+  // of the node that does.
   virtual Result<std::uint64_t> Decide(const Decision& decision, Deadline deadline) = 0;
   virtual Status CommitJournal(Deadline deadline) = 0;
   virtual Result<std::string> StatusJson(Deadline deadline) = 0;

@@ -345,7 +345,7 @@ TEST_F(Delivery, TheSameDecisionOfAllRanksCountsOnce) {
   std::vector<std::unique_ptr<Client>> clients;
   clients.reserve(4);
   for (std::uint32_t rank = 0; rank < 3; ++rank) clients.push_back(Attach(rank));
-  Consume(*clients[0], 0, 4);
+  for (auto& client : clients) Consume(*client, 0, 4);
   Decision decision;
   decision.kind = Decision::Kind::kSkip;
   decision.steps = 2;
@@ -365,6 +365,51 @@ TEST_F(Delivery, TheSameDecisionOfAllRanksCountsOnce) {
   decision.steps = 3;
   ExpectMessage(clients[1]->Decide(decision, Soon()).status(), StatusCode::kInvalidArgument,
                 {"decision 2 of rank 1 differs"});
+  EXPECT_EQ(provider().decisions(), 2);
+}
+
+TEST_F(Delivery, ADecisionTakesEffectBehindWhatIsAskedForAlready) {
+  Serve({}, 2);
+  std::vector<std::unique_ptr<Client>> clients;
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    ClientOptions options = ClientFor(options_, rank);
+    options.prefetch = true;
+    clients.push_back(Attach(options));
+  }
+  for (auto& client : clients) Consume(*client, 0, 2);
+  Decision decision;
+  decision.kind = Decision::Kind::kSkip;
+  decision.steps = 1;
+  for (auto& client : clients) {
+    const auto step = client->Decide(decision, Soon());
+    ASSERT_TRUE(step.ok()) << step.status().ToString();
+    EXPECT_EQ(*step, 4U) << "step 3 is on its way";
+    Consume(*client, 3, 3);
+  }
+  // After different batches it is not one decision.
+  EXPECT_TRUE(clients[0]->Decide(decision, Soon()).ok());
+  ASSERT_NE(Take(*clients[1]), nullptr);
+  ExpectMessage(clients[1]->Decide(decision, Soon()).status(), StatusCode::kInvalidArgument,
+                {"decision 1 of rank 1 differs", "after the same batch"});
+}
+
+TEST_F(Delivery, ADecisionOfARankThatDoesNotFetchWaitsForOneThatDoes) {
+  options_ = OptionsFor(folder_.path(), 2, 2);
+  options_.places[1].fetches = false;
+  options_.places[1].leader = 0;
+  Serve({}, 2, 2);
+  const auto leader = Attach(0);
+  const auto peer = Attach(1);
+  Consume(*leader, 0, 1);
+  Decision decision;
+  decision.kind = Decision::Kind::kSkip;
+  decision.steps = 1;
+  EXPECT_EQ(peer->Decide(decision, Clock::now() + std::chrono::milliseconds(50)).status().code(),
+            StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(provider().decisions(), 0);
+  EXPECT_EQ(*leader->Decide(decision, Soon()), 2U);
+  EXPECT_EQ(*leader->Decide(decision, Soon()), 2U);
+  EXPECT_EQ(*peer->Decide(decision, Soon()), 2U) << "the second one of both";
   EXPECT_EQ(provider().decisions(), 2);
 }
 

@@ -34,7 +34,9 @@ struct Session {
   StepWindow window;
 
   struct Decided {
-    Hash128 content;                                                   // of its encoding
+    Hash128 content;                                                   // but for its step
+    std::optional<std::uint64_t> step;                                 // of a rank that fetches
+    bool started = false;                                              // given to the provider
     std::optional<Result<std::uint64_t>> outcome;                      // nothing yet: under way
     std::vector<std::pair<std::uint64_t, std::uint32_t>> questioners;  // connection, request
   };
@@ -106,6 +108,7 @@ class ServerLoop final : public Server {
   Status HandleRelease(Connection& connection, const Frame& frame) WS_REQUIRES(mutex_);
   Status HandleState(Connection& connection, const Frame& frame) WS_REQUIRES(mutex_);
   Status HandleDecide(Connection& connection, const Frame& frame) WS_REQUIRES(mutex_);
+  void StartDecision(std::uint64_t index, Decision decision) WS_REQUIRES(mutex_);
   Status HandlePlan(Connection& connection, const Frame& frame) WS_REQUIRES(mutex_);
   void HandleExplain(Connection& connection, const Frame& frame) WS_REQUIRES(mutex_);
   void HandleGoodbye(Connection& connection) WS_REQUIRES(mutex_);

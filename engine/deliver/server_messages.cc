@@ -187,32 +187,48 @@ Status ServerLoop::HandleDecide(Connection& connection, const Frame& frame) {
     return Status::InvalidArgument(
         StrCat("decision ", asked.number, " came where decision ", made, " was expected"));
   }
-  const Hash128 content = Xxh3_128(EncodeDecision(asked.decision));
-  if (asked.number < session_->decisions.size()) {
-    Session::Decided& decided = session_->decisions[asked.number];
-    if (decided.content != content) {
-      connection.SendError(
-          frame.request,
-          Status::InvalidArgument(StrCat(
-              "decision ", asked.number, " of rank ", options_.places[connection.place].rank,
-              " differs from that of another rank; all ranks must make the same decisions in the "
-              "same order")));
-      return Status::Ok();
-    }
-    ++made;
-    if (!decided.outcome) {
-      decided.questioners.emplace_back(connection.id(), frame.request);
-    } else if (decided.outcome->ok()) {
-      connection.Send(MessageType::kNumber, frame.request, EncodeNumber(**decided.outcome));
-    } else {
-      connection.SendError(frame.request, decided.outcome->status());
-    }
+  // Where it takes effect is said by the ranks that fetch: behind what they have been given. The
+  // others are told.
+  const bool fetches = options_.places[connection.place].fetches;
+  Decision content = asked.decision;
+  content.step = 0;
+  const Hash128 hash = Xxh3_128(EncodeDecision(content));
+  if (asked.number == session_->decisions.size()) {
+    session_->decisions.emplace_back().content = hash;
+  }
+  Session::Decided& decided = session_->decisions[asked.number];
+  if (decided.content != hash ||
+      (fetches && decided.step && *decided.step != asked.decision.step)) {
+    connection.SendError(
+        frame.request,
+        Status::InvalidArgument(StrCat(
+            "decision ", asked.number, " of rank ", options_.places[connection.place].rank,
+            " differs from that of another rank; all ranks must make the same decisions in the "
+            "same order, after the same batch")));
     return Status::Ok();
   }
   ++made;
-  session_->decisions.push_back({content, std::nullopt, {{connection.id(), frame.request}}});
-  RunOnWorker([this, session = session_->id, provider = session_->provider, index = asked.number,
-               decision = std::move(asked.decision)] {
+  if (fetches) decided.step = asked.decision.step;
+  if (!decided.outcome) {
+    decided.questioners.emplace_back(connection.id(), frame.request);
+  } else if (decided.outcome->ok()) {
+    connection.Send(MessageType::kNumber, frame.request, EncodeNumber(**decided.outcome));
+  } else {
+    connection.SendError(frame.request, decided.outcome->status());
+  }
+  const bool any_fetches =
+      std::any_of(options_.places.begin(), options_.places.end(),
+                  [](const ServedPlace& place) { return place.fetches; });
+  if (!decided.started && (fetches || !any_fetches)) {
+    decided.started = true;
+    StartDecision(asked.number, std::move(asked.decision));
+  }
+  return Status::Ok();
+}
+
+void ServerLoop::StartDecision(std::uint64_t index, Decision decision) {
+  RunOnWorker([this, session = session_->id, provider = session_->provider, index,
+               decision = std::move(decision)] {
     const Result<std::uint64_t> outcome = provider->Decide(decision);
     const Result<std::string> state = provider->StateJson(std::nullopt);
     Post([this, session, index, outcome, state] {
@@ -232,7 +248,6 @@ Status ServerLoop::HandleDecide(Connection& connection, const Frame& frame) {
       }
     });
   });
-  return Status::Ok();
 }
 
 Status ServerLoop::HandlePlan(Connection& connection, const Frame& frame) {

@@ -93,7 +93,7 @@ class FakeProvider final : public StepProvider {
     if (decision.reason == "refuse") return Status::InvalidArgument("this decision is refused");
     ++decisions_;
     fault_ = Status::Ok();
-    return taken_.value_or(stream_.first_step);
+    return std::max(decision.step, taken_.value_or(stream_.first_step));
   }
   Status CommitJournal() override { return Status::Ok(); }
   std::string StatusJson() override { return "{\"doing\": \"testing\"}"; }

@@ -221,6 +221,8 @@ void Host::ReleaseBefore(const PlannerState& state) {
 }
 
 std::optional<Result<std::shared_ptr<const Step>>> Host::Take() {
+  // The driver stands still for a decision: what comes next is not known yet.
+  if (deciding_) return std::nullopt;
   if (stopping_) return Status::Cancelled("the host was stopped");
   if (!ready_.empty()) {
     Ready ready = std::move(ready_.front());
@@ -293,7 +295,7 @@ Result<std::uint64_t> Host::Decide(Decision decision) {
   {
     MutexLock lock(mutex_);
     if (stopping_) return Status::Cancelled("the host was stopped");
-    stopping_ = true;
+    stopping_ = deciding_ = true;
     changed_.NotifyAll();
   }
   for (const auto& loader : loaders_) loader->Stop();
@@ -312,11 +314,18 @@ Result<std::uint64_t> Host::Decide(Decision decision) {
   }
   Status status = journal_ ? journal_->AppendDecision(decision) : Status::Ok();
   if (status.ok()) status = StartLoaders(state_);
-  if (!status.ok()) {
-    // No driver runs, so Next must not wait for one.
+  {
     MutexLock lock(mutex_);
-    fault_ = status;
-    doing_ = "stopped";
+    deciding_ = false;
+    if (!status.ok()) {
+      // No driver runs, so Next must not wait for one.
+      fault_ = status;
+      doing_ = "stopped";
+    }
+    changed_.NotifyAll();
+  }
+  if (!status.ok()) {
+    Wake();
     return status;
   }
   driver_ = std::thread([this] { Run(); });

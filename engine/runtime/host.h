@@ -171,6 +171,7 @@ class Host final : public StepProvider {
   std::uint64_t left_tokens_ WS_GUARDED_BY(mutex_) = 0;
   bool ended_ WS_GUARDED_BY(mutex_) = false;
   bool stopping_ WS_GUARDED_BY(mutex_) = false;
+  bool deciding_ WS_GUARDED_BY(mutex_) = false;  // Decide has stopped the driver for a moment
   Status fault_ WS_GUARDED_BY(mutex_);
   std::string doing_ WS_GUARDED_BY(mutex_);
   std::chrono::steady_clock::time_point doing_since_ WS_GUARDED_BY(mutex_);

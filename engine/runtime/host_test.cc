@@ -1,5 +1,6 @@
 #include "engine/runtime/host.h"
 
+#include <atomic>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -245,6 +246,32 @@ TEST(Host, AnEditComesBeforeTheErrorOfAStepThatWasPlannedAhead) {
   ASSERT_TRUE(step.ok()) << step.status().ToString();
   EXPECT_EQ(*step, 1U);
   EXPECT_EQ(Take(host.get(), 80).size(), 80U) << "source a is drawn no more";
+}
+
+TEST(Host, WhoeverWaitsForABatchSeesNothingOfADecision) {
+  Case c;
+  auto host = Make(c.job);
+  Take(host.get(), 1);
+  std::atomic<bool> done = false;
+  std::string fault;
+  std::thread waiting([&] {
+    while (!done) {
+      bool ended = false;
+      const auto step = host->TryNext(&ended);
+      if (!step.ok()) {
+        fault = step.status().ToString();
+        return;
+      }
+      std::this_thread::yield();
+    }
+  });
+  Decision skip;
+  skip.kind = Decision::Kind::kSkip;
+  skip.steps = 1;
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(host->Decide(skip).ok());
+  done = true;
+  waiting.join();
+  EXPECT_EQ(fault, "");
 }
 
 TEST(Host, AStoppedHostTakesNoDecision) {
