@@ -6,7 +6,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "bindings/columns.h"
 #include "bindings/errors.h"
@@ -16,36 +19,66 @@ namespace nb = nanobind;
 namespace widestream::python {
 namespace {
 
-nb::dlpack::dtype TypeOf(DataType type) {
-  switch (type) {
-    case DataType::kInt64:
-      return nb::dtype<std::int64_t>();
-    case DataType::kInt32:
-      return nb::dtype<std::int32_t>();
-    case DataType::kBool:
-      return nb::dtype<bool>();
+// numpy's own words, looked up once. Never freed: views may outlive the module.
+struct Numpy {
+  nb::object array, int64, int32, boolean;
+
+  static const Numpy& Get() {
+    static const Numpy* numpy = [] {
+      const nb::module_ module = nb::module_::import_("numpy");
+      const nb::object dtype = module.attr("dtype");
+      return new Numpy{module.attr("ndarray"), dtype("int64"), dtype("int32"), dtype("bool")};
+    }();
+    return *numpy;
   }
-  return nb::dtype<std::uint8_t>();
+  [[nodiscard]] const nb::object& TypeOf(DataType type) const {
+    switch (type) {
+      case DataType::kInt64:
+        return int64;
+      case DataType::kInt32:
+        return int32;
+      case DataType::kBool:
+        return boolean;
+    }
+    return int64;
+  }
+};
+
+nb::tuple ToTuple(const std::vector<std::int64_t>& shape) {
+  nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(shape[i]));
+  }
+  return nb::borrow<nb::tuple>(tuple);
 }
 
-// A numpy view of a tensor; keeps the batch's memory leased for as long as it lives.
-nb::object ToNumpy(const BatchPointer& batch, const TensorView& tensor) {
-  auto* keep = new BatchPointer(batch);
-  nb::capsule owner(keep, [](void* p) noexcept { delete static_cast<BatchPointer*>(p); });
-  std::vector<std::size_t> shape(tensor.shape.begin(), tensor.shape.end());
-  std::byte* data = batch->memory + tensor.offset_bytes;
-  return nb::cast(nb::ndarray<nb::numpy>(data, shape.size(), shape.data(), owner, nullptr,
-                                         TypeOf(tensor.type)));
+// All bytes that the batch's tensors lie in, as one array; keeps them leased for as long as it or
+// a view of it lives.
+nb::object Memory(const BatchPointer& batch) {
+  std::size_t size_bytes = 0;
+  for (const MicrobatchView& view : batch->microbatches) {
+    for (const TensorView& tensor : view.tensors) {
+      size_bytes = std::max(size_bytes, tensor.offset_bytes + tensor.size_bytes());
+    }
+  }
+  nb::capsule owner(new BatchPointer(batch),
+                    [](void* p) noexcept { delete static_cast<BatchPointer*>(p); });
+  return nb::cast(nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(batch->memory, {size_bytes},
+                                                                    owner));
 }
 
 nb::list Microbatches(const BatchPointer& batch) {
+  const Numpy& numpy = Numpy::Get();
+  const nb::object memory = Memory(batch);
   nb::list out;
   for (const MicrobatchView& view : batch->microbatches) {
     nb::dict tensors;
-    for (const TensorView& tensor : view.tensors)
-      tensors[tensor.name.c_str()] = ToNumpy(batch, tensor);
+    for (const TensorView& tensor : view.tensors) {
+      tensors[tensor.name.c_str()] = numpy.array(ToTuple(tensor.shape), numpy.TypeOf(tensor.type),
+                                                 memory, tensor.offset_bytes);
+    }
     tensors["max_seqlen"] = view.max_seqlen;
-    tensors["shape"] = nb::cast(view.shape);
+    tensors["shape"] = ToTuple(view.shape);
     tensors["real_tokens"] = view.real_tokens;
     out.append(tensors);
   }

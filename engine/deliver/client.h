@@ -66,7 +66,8 @@ struct ClientCounters {
   std::uint64_t bytes_copied = 0;  // of tensors: always 0
 };
 
-// Thread-safe; several calls may wait at once. Starts no thread. A host that died is noticed by
+// Thread-safe; several calls may wait at once. A thread of its own gives
+// dropped batches back. A host that died is noticed by
 // every waiting call at once and by every later call: Unavailable, which names host and log. After
 // fork() every call in the child fails with InvalidArgument; spawn and exec are fine.
 class Client {

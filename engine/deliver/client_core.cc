@@ -26,9 +26,17 @@ constexpr std::chrono::milliseconds kLookAgain{200};
 }  // namespace
 
 ClientCore::ClientCore(FileDescriptor socket, pid_t host_pid)
-    : socket_(std::move(socket)), own_pid_(getpid()), host_pid_(host_pid) {}
+    : socket_(std::move(socket)),
+      own_pid_(getpid()),
+      host_pid_(host_pid),
+      releaser_([this](const Dropped& dropped) { Release(dropped); }) {}
 
 ClientCore::~ClientCore() {
+  if (in_own_process()) {
+    releaser_.Finish();  // it looks at the mappings
+  } else {
+    releaser_.Abandon();
+  }
   for (const auto& [id, mapping] : mappings_) Unmap(mapping);
 }
 
@@ -328,23 +336,21 @@ Result<std::shared_ptr<const ClientBatch>> ClientCore::Map(BatchMessage message,
     }
   }
   begin = std::min(begin, end) / kPageBytes * kPageBytes;
-  const auto release = [core = shared_from_this(), step = message.step, id = message.slab_id,
-                        used = mapping.data + begin,
-                        used_bytes = end - begin](const ClientBatch* dropped) {
+  const Dropped used{message.step, message.slab_id, mapping.data + begin, end - begin};
+  const auto release = [core = shared_from_this(), used](const ClientBatch* dropped) {
     std::unique_ptr<const ClientBatch> owned(dropped);
-    core->Release(step, id, used, used_bytes);
+    // In a forked child: the parent holds the step.
+    if (core->in_own_process()) core->releaser_.Push(used);
   };
   return std::shared_ptr<const ClientBatch>(batch.release(), release);
 }
 
-void ClientCore::Release(std::uint64_t step, std::uint64_t slab_id, std::byte* used,
-                         std::size_t used_bytes) {
-  if (!in_own_process()) return;  // the parent holds the step
+void ClientCore::Release(const Dropped& dropped) {
   // Pages that were written to are copies of this process; the next step on this slab must not
   // show them. Before the host hears of it, for then it writes.
-  if (used_bytes > 0) madvise(used, used_bytes, MADV_DONTNEED);
+  private_pages_.Drop(dropped.used, dropped.used_bytes);
   MutexLock lock(mutex_);
-  const auto found = mappings_.find(slab_id);
+  const auto found = mappings_.find(dropped.slab_id);
   if (found != mappings_.end()) {
     --found->second.users;
     if (found->second.users == 0 && found->second.gone) {
@@ -352,7 +358,7 @@ void ClientCore::Release(std::uint64_t step, std::uint64_t slab_id, std::byte* u
       mappings_.erase(found);
     }
   }
-  Queue(MessageType::kRelease, EncodeNumber(step));
+  Queue(MessageType::kRelease, EncodeNumber(dropped.step));
   Send();
 }
 

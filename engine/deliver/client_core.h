@@ -20,13 +20,15 @@
 #include "engine/deliver/client.h"
 #include "engine/deliver/frame.h"
 #include "engine/deliver/messages.h"
+#include "engine/deliver/private_pages.h"
+#include "engine/deliver/releaser.h"
 #include "engine/deliver/socket.h"
 
 namespace widestream::delivery {
 
 // Shared by the Client and its batches, so it lives until the last batch is dropped. Thread-safe.
-// There is no thread of its own: of the threads that wait for an answer one reads the socket for
-// all. In a forked child nothing may touch it: locks may be held by threads that are not there.
+// Of the threads that wait for an answer one reads the socket for all; a thread of its own gives
+// dropped batches back. In a forked child nothing may touch it: locks may be held by threads that are not there.
 class ClientCore : public std::enable_shared_from_this<ClientCore> {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
@@ -82,12 +84,12 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   void Dispatch() WS_REQUIRES(mutex_);
   void Break(const Status& why) WS_REQUIRES(mutex_);
   Status HostGone(const char* how) const WS_REQUIRES(mutex_);
-  void Release(std::uint64_t step, std::uint64_t slab_id, std::byte* used, std::size_t used_bytes)
-      WS_EXCLUDES(mutex_);
+  void Release(const Dropped& dropped) WS_EXCLUDES(mutex_);
   static void Unmap(const Mapping& mapping);
 
   const FileDescriptor socket_;
   const pid_t own_pid_;
+  const PrivatePages private_pages_;
 
   mutable Mutex mutex_;
   CondVar changed_;
@@ -104,6 +106,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   pid_t host_pid_ WS_GUARDED_BY(mutex_) = 0;
   std::string log_path_ WS_GUARDED_BY(mutex_);
   ClientCounters counters_ WS_GUARDED_BY(mutex_);
+  Releaser releaser_;
 };
 
 }  // namespace widestream::delivery

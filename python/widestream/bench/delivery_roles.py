@@ -11,17 +11,25 @@ from typing import Any
 
 ROWS, LENGTH = 8, 8192
 _PAGE_WORDS = 4096 // 8
-_STEP_SECONDS = 0.05
+# A rank's step: the host builds while it waits for others, then it computes.
+_IDLE_SECONDS, _COMPUTE_SECONDS = 0.03, 0.02
 
 
 def hand_over(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Times next, the views and the release of each batch; between them a pause, in which the host builds the next."""
+    """Times next, the views and the release of each batch; between them the rank's step, in which the host builds."""
+    import torch
+
     import widestream as ws
 
+    torch.set_num_threads(1)
+    matrix = torch.rand(128, 128)
     hand_over_seconds, touch_seconds = [], []
     with ws.DataLoader(_job(arguments)) as loader:
         for _ in range(arguments["steps"]):
-            time.sleep(_STEP_SECONDS)
+            time.sleep(_IDLE_SECONDS)
+            end = time.perf_counter() + _COMPUTE_SECONDS
+            while time.perf_counter() < end:
+                matrix @ matrix
             begin = time.perf_counter()
             batch = next(loader)
             microbatches = batch.microbatches
@@ -141,12 +149,28 @@ def _pss_bytes(process: str) -> int:
 
 
 def _job(arguments: dict[str, Any]) -> Any:
-    """Random words, the same on every rank; the first one writes them."""
+    """The same on every rank; the first one writes the words."""
     import widestream as ws
 
     folder = Path(arguments["folder"])
+    return ws.Job(
+        **words_job(
+            folder,
+            arguments["tokenizer"],
+            rows=2 * ROWS,
+            length=LENGTH,
+            mesh=arguments["mesh"],
+            write=_rank() == 0,
+        )
+    )
+
+
+def words_job(
+    folder: Path, tokenizer: str, *, rows: int, length: int, mesh: dict[str, int], write: bool = True
+) -> dict[str, Any]:
+    """A job of random words in ``folder``; if it does not ``write`` them, it waits until another process has."""
     data = folder / "words.jsonl"
-    if _rank() == 0:
+    if write:
         random_words = random.Random(1)
         words = [
             "".join(random_words.choices("abcdefghijklmnopqrstuvwxyz", k=random_words.randint(1, 9)))
@@ -160,16 +184,16 @@ def _job(arguments: dict[str, Any]) -> Any:
         (folder / "new").rename(data)
     while not data.exists():
         time.sleep(0.02)
-    return ws.Job(
-        name="bench-delivery",
-        data_roots=[str(folder)],
-        tokenizer={"file": arguments["tokenizer"], "append": ["<|endoftext|>"]},
-        sources=[{"name": "words", "path": str(data)}],
-        mixture={"unit": "tokens", "stages": [{"weights": {"words": 1.0}}]},
-        batch={"sequence_length": LENGTH, "rows": 2 * ROWS, "layout": "rows"},
-        mesh=arguments["mesh"],
-        limits={"host_memory": "256MiB", "threads": 1},
-    )
+    return {
+        "name": "bench-delivery",
+        "data_roots": [str(folder)],
+        "tokenizer": {"file": tokenizer, "append": ["<|endoftext|>"]},
+        "sources": [{"name": "words", "path": str(data)}],
+        "mixture": {"unit": "tokens", "stages": [{"weights": {"words": 1.0}}]},
+        "batch": {"sequence_length": length, "rows": rows, "layout": "rows"},
+        "mesh": mesh,
+        "limits": {"host_memory": "256MiB", "threads": 1},
+    }
 
 
 _ROLES = {"hand_over": hand_over, "memory": memory, "bandwidth": bandwidth, "produce": produce}
