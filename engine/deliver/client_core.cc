@@ -184,6 +184,11 @@ bool ClientCore::ReceiveNow() {
   if (received.outcome == Received::Outcome::kBytes) {
     frames_.Append({buffer, received.bytes});
     Dispatch();
+  } else if (received.outcome == Received::Outcome::kTruncated) {
+    socket_dead_ = true;
+    Break(Status::ResourceExhausted(
+        "this process cannot take a descriptor of the host's memory: it has too many files open; "
+        "raise its limit (ulimit -n), or close some"));
   } else {
     socket_dead_ = true;
     Break(HostGone("died, or closed the connection"));

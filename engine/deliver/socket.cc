@@ -81,6 +81,12 @@ Result<FileDescriptor> Connect(const std::string& path) {
   } while (result != 0 && errno == EINTR);
   if (result == 0) return fd;
   const int error = errno;
+  if (error == EACCES) {
+    return Status(StatusCode::kInvalidArgument,
+                  StrCat("the host at ", path,
+                         " belongs to another user, or its folder does; start both as the same user"),
+                  error);
+  }
   if (error == ENOENT || error == ECONNREFUSED || error == EAGAIN) {
     return Status(StatusCode::kUnavailable,
                   StrCat("no host listens at ", path, ": ", std::strerror(error)), error);
@@ -201,7 +207,7 @@ Received ReceiveSome(int socket, char* buffer, std::size_t buffer_bytes,
         descriptors->emplace_back(fd);
       }
     }
-    if ((message.msg_flags & MSG_CTRUNC) != 0) return {Received::Outcome::kBroken, 0};
+    if ((message.msg_flags & MSG_CTRUNC) != 0) return {Received::Outcome::kTruncated, 0};
   }
   if (got == 0) return {Received::Outcome::kClosed, 0};
   return {Received::Outcome::kBytes, static_cast<std::size_t>(got)};

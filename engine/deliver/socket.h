@@ -62,12 +62,12 @@ enum class SendOutcome : std::uint8_t { kSent, kWouldBlock, kBroken };
 SendOutcome SendSome(int socket, std::string_view bytes, int descriptor, std::size_t* sent_bytes);
 
 struct Received {
-  enum class Outcome : std::uint8_t { kBytes, kWouldBlock, kClosed, kBroken };
+  // kTruncated: descriptors were lost, for this process may open no more, or too many came.
+  enum class Outcome : std::uint8_t { kBytes, kWouldBlock, kClosed, kBroken, kTruncated };
   Outcome outcome = Outcome::kWouldBlock;
   std::size_t bytes = 0;
 };
 // Never waits. Descriptors are appended to `descriptors`; if that is null they are discarded.
-// kBroken also if more came than a peer may send at once.
 Received ReceiveSome(int socket, char* buffer, std::size_t buffer_bytes,
                      std::vector<FileDescriptor>* descriptors);
 

@@ -42,6 +42,50 @@ def test_a_host_that_cannot_start_says_why(tmp_path, monkeypatch):
         start_host(host_folder("", "launch", 0), description)
 
 
+def test_a_rank_without_a_free_descriptor_is_told_so(tmp_path):
+    script = """
+    import resource
+    with ws.DataLoader(job, tensors="numpy") as loader:
+        held = [next(loader)]
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        try:
+            while True:  # slabs that were sent already need none
+                held.append(next(loader))
+                assert len(held) < 1000
+        except ws.errors.ResourceExhaustedError as error:
+            say(str(error))
+    """
+    with node(tmp_path / "node", 2) as ranks:
+        ranks.start(small_job(tmp_path), script)
+        for (said,) in ranks.finish():
+            assert "too many files open" in said and "ulimit -n" in said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_process_of_another_user_is_refused(tmp_path):
+    script = """
+    import os
+    with ws.DataLoader(job, tensors="numpy") as loader:
+        take(loader, 1)
+        folder = os.environ["WIDESTREAM_RUNTIME_DIR"]
+        (socket,) = [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names if name == "host.sock"]
+        child = os.fork()
+        if child == 0:
+            os.setuid(65534)
+            try:
+                from widestream.loader.engine import core
+                core().Client(socket, "", rank=0, world=1, launch_id="other")
+            except ws.errors.InvalidArgumentError as error:
+                os._exit(7 if "same user" in str(error) else 8)
+            os._exit(9)
+        say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    with node(tmp_path / "node", 2) as ranks:
+        ranks.start(small_job(tmp_path), script)
+        assert ranks.finish() == [[7], [7]]
+
+
 @pytest.mark.parametrize("attached", [False, True])
 def test_numpy_arrays_export_the_same_memory_by_dlpack(tmp_path, attached):
     script = """
