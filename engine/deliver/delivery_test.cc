@@ -649,5 +649,27 @@ TEST_F(Delivery, FoldersAndPathsAreChecked) {
                 {"process " + std::to_string(getpid()) + " already serves"});
 }
 
+TEST_F(Delivery, AnotherUserIsRefusedEvenWhereTheFolderLetsItIn) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  Serve({}, 1);
+  const auto client = Attach(0);
+  ASSERT_EQ(chmod(folder_.path().c_str(), 0711), 0);
+  ASSERT_EQ(chmod(server_->socket_path().c_str(), 0666), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setuid(65534) != 0) _exit(1);
+    // By our own client, and by one that does not look who the host is.
+    const auto refused = Client::Connect(ClientFor(options_, 0), Soon());
+    if (refused.status().message().find("runs as user 0") == std::string::npos) _exit(2);
+    RawPeer peer(server_->socket_path());
+    const Status answer = peer.Answer();
+    _exit(answer.message().find("not as user 65534") != std::string::npos ? 0 : 3);
+  }
+  int result = 0;
+  ASSERT_EQ(waitpid(child, &result, 0), child);
+  EXPECT_EQ(WEXITSTATUS(result), 0);
+  Consume(*client, 0, 3);
+}
+
 }  // namespace
 }  // namespace widestream::delivery_testing
