@@ -56,22 +56,22 @@ nb::tuple ToTuple(const std::vector<std::int64_t>& shape) {
 // a view of it lives.
 nb::object Memory(const BatchPointer& batch) {
   std::size_t size_bytes = 0;
-  for (const MicrobatchView& view : batch->microbatches) {
+  for (const MicrobatchView& view : *batch->microbatches) {
     for (const TensorView& tensor : view.tensors) {
       size_bytes = std::max(size_bytes, tensor.offset_bytes + tensor.size_bytes());
     }
   }
   nb::capsule owner(new BatchPointer(batch),
                     [](void* p) noexcept { delete static_cast<BatchPointer*>(p); });
-  return nb::cast(nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(batch->memory, {size_bytes},
-                                                                    owner));
+  return nb::cast(
+      nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(batch->memory, {size_bytes}, owner));
 }
 
 nb::list Microbatches(const BatchPointer& batch) {
   const Numpy& numpy = Numpy::Get();
   const nb::object memory = Memory(batch);
   nb::list out;
-  for (const MicrobatchView& view : batch->microbatches) {
+  for (const MicrobatchView& view : *batch->microbatches) {
     nb::dict tensors;
     for (const TensorView& tensor : view.tensors) {
       tensors[tensor.name.c_str()] = numpy.array(ToTuple(tensor.shape), numpy.TypeOf(tensor.type),

@@ -24,10 +24,10 @@ struct DeliveredBatch {
   std::uint64_t real_tokens = 0;
   std::size_t size_bytes = 0;
   std::string digest;
-  std::vector<double> costs;                    // one a data-parallel rank
-  std::vector<std::uint64_t> weights;           // out of 2^32, one a source
-  std::vector<std::uint64_t> tokens_by_source;  // real tokens, one a source
-  std::vector<MicrobatchView> microbatches;     // as this rank needs them
+  std::vector<double> costs;                                        // one a data-parallel rank
+  std::vector<std::uint64_t> weights;                               // out of 2^32, one a source
+  std::vector<std::uint64_t> tokens_by_source;                      // real tokens, one a source
+  std::shared_ptr<const std::vector<MicrobatchView>> microbatches;  // as this rank needs them
   std::byte* memory = nullptr;
   std::shared_ptr<const void> owner;
   std::function<Result<std::shared_ptr<const StepPlan>>()> plan;  // of all ranks; may ask the host

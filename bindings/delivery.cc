@@ -64,7 +64,7 @@ class AttachedClient {
     batch->costs = taken->costs;
     batch->weights = taken->weights;
     batch->tokens_by_source = taken->tokens_by_source;
-    batch->microbatches = taken->view.microbatches;
+    batch->microbatches = {taken, &taken->view.microbatches};
     batch->memory = taken->memory;
     batch->owner = taken;
     batch->plan = [client = client_,

@@ -64,7 +64,8 @@ class EmbeddedHost {
     for (const RankPlan& rank : step->plan->ranks) batch->costs.push_back(rank.cost);
     BatchView view = SelectFor(bucket.view, place_);
     batch->size_bytes = view.size_bytes;
-    batch->microbatches = std::move(view.microbatches);
+    batch->microbatches =
+        std::make_shared<const std::vector<MicrobatchView>>(std::move(view.microbatches));
     batch->memory = bucket.slab->memory().data();
     batch->owner = step;
     batch->plan = [step]() -> Result<std::shared_ptr<const StepPlan>> { return step->plan; };

@@ -84,9 +84,9 @@ class Client {
   virtual Result<std::shared_ptr<const ClientBatch>> Next(Deadline deadline) = 0;
   // The state after the last batch that Next returned to this client, or before `step`.
   virtual Result<std::string> StateJson(std::optional<std::uint64_t> step, Deadline deadline) = 0;
-  // As the n-th decision of this rank: the same one from N ranks, after the same batch, counts once.
-  // Takes effect behind all that this rank has asked for. A rank that fetches nothing waits for one
-  // of the node that does.
+  // As the n-th decision of this rank: the same one from N ranks, after the same batch, counts
+  // once. Takes effect behind all that this rank has asked for. A rank that fetches nothing waits
+  // for one of the node that does.
   virtual Result<std::uint64_t> Decide(const Decision& decision, Deadline deadline) = 0;
   virtual Status CommitJournal(Deadline deadline) = 0;
   virtual Result<std::string> StatusJson(Deadline deadline) = 0;

@@ -28,7 +28,8 @@ namespace widestream::delivery {
 
 // Shared by the Client and its batches, so it lives until the last batch is dropped. Thread-safe.
 // Of the threads that wait for an answer one reads the socket for all; a thread of its own gives
-// dropped batches back. In a forked child nothing may touch it: locks may be held by threads that are not there.
+// dropped batches back. In a forked child nothing may touch it: locks may be held by threads that
+// are not there.
 class ClientCore : public std::enable_shared_from_this<ClientCore> {
  public:
   using Deadline = std::chrono::steady_clock::time_point;

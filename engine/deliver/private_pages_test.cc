@@ -29,8 +29,7 @@ class PrivatePagesTest : public testing::TestWithParam<const char*> {
     munmap(client_, kPages * kPage);
   }
   std::byte* Map(int flags) const {
-    void* data =
-        mmap(nullptr, kPages * kPage, PROT_READ | PROT_WRITE, flags, file_.get(), 0);
+    void* data = mmap(nullptr, kPages * kPage, PROT_READ | PROT_WRITE, flags, file_.get(), 0);
     EXPECT_NE(data, MAP_FAILED);
     return static_cast<std::byte*>(data);
   }
@@ -38,7 +37,8 @@ class PrivatePagesTest : public testing::TestWithParam<const char*> {
   std::size_t Others(int value) const {
     std::size_t others = 0;
     for (std::size_t i = 0; i < kPages; ++i) {
-      others += static_cast<int>(static_cast<volatile std::byte*>(client_)[i * kPage]) == value ? 0 : 1;
+      others +=
+          static_cast<int>(static_cast<volatile std::byte*>(client_)[i * kPage]) == value ? 0 : 1;
     }
     return others;
   }

@@ -216,9 +216,8 @@ Status ServerLoop::HandleDecide(Connection& connection, const Frame& frame) {
   } else {
     connection.SendError(frame.request, decided.outcome->status());
   }
-  const bool any_fetches =
-      std::any_of(options_.places.begin(), options_.places.end(),
-                  [](const ServedPlace& place) { return place.fetches; });
+  const bool any_fetches = std::any_of(options_.places.begin(), options_.places.end(),
+                                       [](const ServedPlace& place) { return place.fetches; });
   if (!decided.started && (fetches || !any_fetches)) {
     decided.started = true;
     StartDecision(asked.number, std::move(asked.decision));

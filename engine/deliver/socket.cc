@@ -82,10 +82,11 @@ Result<FileDescriptor> Connect(const std::string& path) {
   if (result == 0) return fd;
   const int error = errno;
   if (error == EACCES) {
-    return Status(StatusCode::kInvalidArgument,
-                  StrCat("the host at ", path,
-                         " belongs to another user, or its folder does; start both as the same user"),
-                  error);
+    return Status(
+        StatusCode::kInvalidArgument,
+        StrCat("the host at ", path,
+               " belongs to another user, or its folder does; start both as the same user"),
+        error);
   }
   if (error == ENOENT || error == ECONNREFUSED || error == EAGAIN) {
     return Status(StatusCode::kUnavailable,

@@ -1,9 +1,9 @@
 #include "engine/runtime/host.h"
 
-#include <atomic>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>

@@ -45,7 +45,7 @@ def run(*, quick: bool, tokenizer: str | None = None, pairs: int = 5) -> Iterato
         yield _hand_over(Path(folder), file, steps=20 if quick else 400, quick=quick)
         for size in [1, 4] if quick else [1, 4, 16, 64, 256]:
             yield _bandwidth(Path(folder), size * _MIB, pairs=1 if quick else pairs, quick=quick)
-        yield _waiting(Path(folder), file, steps=20 if quick else 200, quick=quick)
+        yield _waiting(Path(folder), file, steps=20 if quick else 60, quick=quick)
         yield from _memory(Path(folder), file, _GROUPINGS[:2] if quick else _GROUPINGS, quick=quick)
 
 
@@ -115,10 +115,11 @@ def _waiting(folder: Path, tokenizer: str, *, steps: int, quick: bool) -> Figure
 
 
 def _bandwidth(folder: Path, size_bytes: int, *, pairs: int, quick: bool) -> Figure:
-    batches = max(8, min(400, 2048 * _MIB // size_bytes)) if not quick else 8
+    batches = max(16, min(400, 2048 * _MIB // size_bytes)) if not quick else 8
     samples: list[list[float]] = []
     for _ in range(pairs):
-        arguments = {"size_bytes": size_bytes, "batches": batches, "folder": str(folder)}
+        # Until each of the host's slabs has been used once, pages are made.
+        arguments = {"size_bytes": size_bytes, "batches": batches, "warm_up": 6, "folder": str(folder)}
         ours = in_process(_ROLES, {"role": "bandwidth", **arguments})
         theirs = in_process("widestream.bench.peers.torch_queue", arguments)
         if ours["sum"] != theirs["sum"]:

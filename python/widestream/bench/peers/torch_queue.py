@@ -28,12 +28,14 @@ class Constant(IterableDataset[torch.Tensor]):
 
 
 def measure(arguments: dict[str, Any]) -> dict[str, Any]:
-    loader = DataLoader(Constant(arguments["size_bytes"], arguments["batches"] + 1), batch_size=1, num_workers=1)
+    batches = arguments["warm_up"] + arguments["batches"]
+    loader = iter(DataLoader(Constant(arguments["size_bytes"], batches), batch_size=1, num_workers=1))
     total, begin = 0, 0.0
-    for number, batch in enumerate(loader):
-        total += int(batch.numpy()[0, ::_PAGE_WORDS].sum())
-        if number == 0:
+    for number in range(batches):
+        if number == arguments["warm_up"]:
             begin, total = time.perf_counter(), 0
+        batch = next(loader)
+        total += int(batch.numpy()[0, ::_PAGE_WORDS].sum())
     seconds = time.perf_counter() - begin
     return {"bytes_per_second": arguments["batches"] * arguments["size_bytes"] / seconds, "sum": total}
 
