@@ -277,43 +277,15 @@ Result<StateRequest> DecodeStateRequest(std::string_view body) {
   return request;
 }
 
-std::string EncodeDecision(const Decision& decision) {
-  WireWriter writer;
-  writer.U8(static_cast<std::uint8_t>(decision.kind));
-  writer.U64(decision.step);
-  writer.Bytes(decision.mixture_json);
-  writer.U64(decision.steps);
-  writer.U32(decision.source);
-  writer.U32(decision.epoch);
-  writer.U64(decision.position);
-  writer.Bytes(decision.reason);
-  return writer.Take();
-}
-
 std::string Encode(const DecideRequest& request) {
-  WireWriter writer;
-  writer.U64(request.number);
-  return writer.Take() + EncodeDecision(request.decision);
+  return EncodeNumber(request.number) + widestream::Encode(request.decision);
 }
 
 Result<DecideRequest> DecodeDecide(std::string_view body) {
-  WireReader reader(body, "decision");
   DecideRequest request;
-  Decision& decision = request.decision;
-  WS_ASSIGN_OR_RETURN(request.number, reader.U64());
-  WS_ASSIGN_OR_RETURN(const std::uint8_t kind, reader.U8());
-  if (kind > static_cast<std::uint8_t>(Decision::Kind::kQuarantine)) {
-    return reader.Corrupt(StrCat("decision kind ", kind, " is unknown"));
-  }
-  decision.kind = static_cast<Decision::Kind>(kind);
-  WS_ASSIGN_OR_RETURN(decision.step, reader.U64());
-  WS_ASSIGN_OR_RETURN(decision.mixture_json, ReadText(reader, kMaxStateBytes));
-  WS_ASSIGN_OR_RETURN(decision.steps, reader.U64());
-  WS_ASSIGN_OR_RETURN(decision.source, reader.U32());
-  WS_ASSIGN_OR_RETURN(decision.epoch, reader.U32());
-  WS_ASSIGN_OR_RETURN(decision.position, reader.U64());
-  WS_ASSIGN_OR_RETURN(decision.reason, ReadText(reader, kMaxErrorBytes));
-  WS_RETURN_IF_ERROR(reader.Finish());
+  constexpr std::size_t kNumberBytes = 8;
+  WS_ASSIGN_OR_RETURN(request.number, DecodeNumber(body.substr(0, kNumberBytes)));
+  WS_ASSIGN_OR_RETURN(request.decision, DecodeDecision(body.substr(kNumberBytes)));
   return request;
 }
 

@@ -87,7 +87,6 @@ std::string Encode(const StateRequest& request);
 std::string Encode(const DecideRequest& request);
 std::string Encode(const TextMessage& message);
 std::string EncodeNumber(std::uint64_t number);  // next (after), release, plan, number
-std::string EncodeDecision(const Decision& decision);
 
 // The error that was sent, in `error`; the result is about the bytes.
 Status DecodeError(std::string_view body, Status* error);

@@ -192,7 +192,7 @@ Status ServerLoop::HandleDecide(Connection& connection, const Frame& frame) {
   const bool fetches = options_.places[connection.place].fetches;
   Decision content = asked.decision;
   content.step = 0;
-  const Hash128 hash = Xxh3_128(EncodeDecision(content));
+  const Hash128 hash = Xxh3_128(widestream::Encode(content));
   if (asked.number == session_->decisions.size()) {
     session_->decisions.emplace_back().content = hash;
   }

@@ -248,7 +248,7 @@ Status JournalWriter::AppendDecision(const Decision& decision) {
     return Status::InvalidArgument(StrCat("quarantine of source ", decision.source, " of ",
                                           contents_.identity.sources.size()));
   }
-  std::string payload = journal_format::DecisionPayload(decision);
+  std::string payload = Encode(decision);
   WS_RETURN_IF_ERROR(WriteNow(journal_format::Frame(RecordType::kDecision, payload)));
   return journal_format::Apply({RecordType::kDecision, written_bytes_, std::move(payload)},
                                contents_);

@@ -39,27 +39,6 @@ Result<JournalIdentity> GetIdentity(WireReader& reader) {
   return identity;
 }
 
-Result<Decision> ParseDecision(std::string_view payload) {
-  WireReader reader(payload, "decision record");
-  Decision decision;
-  WS_ASSIGN_OR_RETURN(const std::uint8_t kind, reader.U8());
-  if (kind > static_cast<std::uint8_t>(Decision::Kind::kQuarantine)) {
-    return reader.Corrupt(StrCat("decision of kind ", kind));
-  }
-  decision.kind = static_cast<Decision::Kind>(kind);
-  WS_ASSIGN_OR_RETURN(decision.step, reader.U64());
-  WS_ASSIGN_OR_RETURN(const std::string_view mixture, reader.Bytes(kMaxTextBytes));
-  decision.mixture_json = mixture;
-  WS_ASSIGN_OR_RETURN(decision.steps, reader.U64());
-  WS_ASSIGN_OR_RETURN(decision.source, reader.U32());
-  WS_ASSIGN_OR_RETURN(decision.epoch, reader.U32());
-  WS_ASSIGN_OR_RETURN(decision.position, reader.U64());
-  WS_ASSIGN_OR_RETURN(const std::string_view reason, reader.Bytes(kMaxTextBytes));
-  decision.reason = reason;
-  WS_RETURN_IF_ERROR(reader.Finish());
-  return decision;
-}
-
 struct StepHead {
   std::uint64_t step = 0;
   Hash128 digest;
@@ -124,19 +103,6 @@ std::string StepPayload(const StepPlan& plan, const Hash128& digest) {
   std::string payload = writer.Take();
   payload += Encode(plan);
   return payload;
-}
-
-std::string DecisionPayload(const Decision& decision) {
-  WireWriter writer;
-  writer.U8(static_cast<std::uint8_t>(decision.kind));
-  writer.U64(decision.step);
-  writer.Bytes(decision.mixture_json);
-  writer.U64(decision.steps);
-  writer.U32(decision.source);
-  writer.U32(decision.epoch);
-  writer.U64(decision.position);
-  writer.Bytes(decision.reason);
-  return writer.Take();
 }
 
 std::string ManifestPayload(const JournalManifest& manifest) {
@@ -229,7 +195,7 @@ Status Apply(const Record& record, JournalContents& contents) {
       return Status::Ok();
     }
     case RecordType::kDecision: {
-      WS_ASSIGN_OR_RETURN(Decision decision, ParseDecision(record.payload));
+      WS_ASSIGN_OR_RETURN(Decision decision, DecodeDecision(record.payload));
       if (decision.kind == Decision::Kind::kQuarantine &&
           decision.source >= contents.identity.sources.size()) {
         return reader.Corrupt("a quarantine of no source");
@@ -351,3 +317,41 @@ Result<JournalContents> Scan(const RandomAccessFile& file) {
 }
 
 }  // namespace widestream::journal_format
+
+namespace widestream {
+
+std::string Encode(const Decision& decision) {
+  WireWriter writer;
+  writer.U8(static_cast<std::uint8_t>(decision.kind));
+  writer.U64(decision.step);
+  writer.Bytes(decision.mixture_json);
+  writer.U64(decision.steps);
+  writer.U32(decision.source);
+  writer.U32(decision.epoch);
+  writer.U64(decision.position);
+  writer.Bytes(decision.reason);
+  return writer.Take();
+}
+
+Result<Decision> DecodeDecision(std::string_view payload) {
+  WireReader reader(payload, "decision");
+  Decision decision;
+  WS_ASSIGN_OR_RETURN(const std::uint8_t kind, reader.U8());
+  if (kind > static_cast<std::uint8_t>(Decision::Kind::kQuarantine)) {
+    return reader.Corrupt(StrCat("decision of kind ", kind));
+  }
+  decision.kind = static_cast<Decision::Kind>(kind);
+  WS_ASSIGN_OR_RETURN(decision.step, reader.U64());
+  WS_ASSIGN_OR_RETURN(const std::string_view mixture, reader.Bytes(journal_format::kMaxTextBytes));
+  decision.mixture_json = mixture;
+  WS_ASSIGN_OR_RETURN(decision.steps, reader.U64());
+  WS_ASSIGN_OR_RETURN(decision.source, reader.U32());
+  WS_ASSIGN_OR_RETURN(decision.epoch, reader.U32());
+  WS_ASSIGN_OR_RETURN(decision.position, reader.U64());
+  WS_ASSIGN_OR_RETURN(const std::string_view reason, reader.Bytes(journal_format::kMaxTextBytes));
+  decision.reason = reason;
+  WS_RETURN_IF_ERROR(reader.Finish());
+  return decision;
+}
+
+}  // namespace widestream

@@ -30,7 +30,6 @@ std::string Frame(RecordType type, std::string_view payload);
 
 std::string HeaderPayload(const JournalIdentity& identity);
 std::string StepPayload(const StepPlan& plan, const Hash128& digest);
-std::string DecisionPayload(const Decision& decision);
 std::string ManifestPayload(const JournalManifest& manifest);
 std::string ForkPayload(std::uint64_t step, const JournalIdentity& identity);
 

@@ -73,6 +73,10 @@ struct Decision {
   friend bool operator==(const Decision&, const Decision&) = default;
 };
 
+// The bytes of a decision in the journal and on the way to a host (docs/formats/journal.md).
+std::string Encode(const Decision& decision);
+Result<Decision> DecodeDecision(std::string_view bytes);
+
 // "These records are needed before the step can be planned."
 struct Need {
   std::vector<ReadRequest> requests;  // at most one a source
