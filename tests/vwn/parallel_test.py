@@ -1,6 +1,7 @@
 """Two ranks on gloo train as one process does: DDP, FSDP2 with float32 GHC units, distributed checkpoints."""
 
 import datetime
+import os
 
 import pytest
 import torch
@@ -37,11 +38,22 @@ def train(model, plain, rows):
     return losses
 
 
-def work(rank, kind, folder):
+def meet(rank, folder):
+    """Joins the two ranks, on the loopback device: the machine's name may not resolve."""
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", f"file://{folder}/meet", rank=rank, world_size=2, timeout=datetime.timedelta(seconds=60)
-    )
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    limit = datetime.timedelta(seconds=40)
+    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=2, timeout=limit)
+
+
+def leave():
+    """Both ranks are done. Without the interpreter's end: gloo's threads may abort a process that tears them down."""
+    dist.barrier()
+    os._exit(0)
+
+
+def work(rank, kind, folder):
+    meet(rank, folder)
     model = build()
     rows = TOKENS[rank::2]
     if kind == "ddp":
@@ -65,12 +77,11 @@ def work(rank, kind, folder):
         assert all(torch.equal(kept[name], value) for name, value in whole.items())
     if rank == 0:
         torch.save(dict(whole), f"{folder}/found.pt")
-    dist.destroy_process_group()
+    leave()
 
 
 def work_low_precision(rank, folder):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=2)
+    meet(rank, folder)
     from widestream.vwn.parallel import shard_model
 
     model = shard_model(build(), parameter_dtype=torch.bfloat16)
@@ -91,7 +102,7 @@ def work_low_precision(rank, folder):
     model.set_recompute("block")
     with pytest.raises(RuntimeError, match="does not go together with FSDP2"):
         model(TOKENS[rank::2])
-    dist.destroy_process_group()
+    leave()
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp", "fsdp_layer"])
