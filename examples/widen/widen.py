@@ -57,9 +57,9 @@ def train(model: VWNTransformer, data: Tensor, steps: int, rate: float, seed: in
 
 
 @torch.no_grad()
-def validate(model: VWNTransformer, data: Tensor) -> float:
-    """Mean loss over up to 96 rows of the held-out bytes."""
-    rows = data[: data.numel() // (ROW + 1) * (ROW + 1)].view(-1, ROW + 1)[:96]
+def validate(model: VWNTransformer, data: Tensor, most_rows: int) -> float:
+    """Mean loss over up to `most_rows` rows of the held-out bytes."""
+    rows = data[: data.numel() // (ROW + 1) * (ROW + 1)].view(-1, ROW + 1)[:most_rows]
     return float(loss_of(model, rows))
 
 
@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300, help="of the first phase and of each continuation")
     parser.add_argument("--rates", type=float, nargs="+", default=[1e-3, 2e-3], help="tried for each variant")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--validation-rows", type=int, default=96)
     parser.add_argument("--out", type=Path, default=Path("widen.json"))
     options = parser.parse_args()
     data, held_out = corpus()
@@ -78,18 +79,20 @@ def main() -> None:
         config = VWNConfig(vocabulary_size=256, d_model=64, layers=3, heads=4, plain=True)
         base = VWNTransformer(config)
         train(base, data, options.steps, 2e-3, seed)
-        before = validate(base, held_out)
+        before = validate(base, held_out, options.validation_rows)
         variants: dict[str, VWNTransformer] = {"narrow": base}
         for name, factor in (("wide r = 1 (n = m)", 1.0), ("wide r = 2", 2.0)):
             wide = widen(base, factor)
             assert isinstance(wide, VWNTransformer)
-            assert abs(validate(wide, held_out) - before) < 1e-4, "widening must not change the loss"
+            assert abs(validate(wide, held_out, options.validation_rows) - before) < 1e-4, (
+                "widening must not change the loss"
+            )
             variants[name] = wide
         for name, start in variants.items():
             for rate in options.rates:
                 model, began = copy.deepcopy(start), time.perf_counter()
                 train(model, data, options.steps, rate, 1000 + seed)
-                after, seconds = validate(model, held_out), time.perf_counter() - began
+                after, seconds = validate(model, held_out, options.validation_rows), time.perf_counter() - began
                 runs.append(
                     {"seed": seed, "variant": name, "rate": rate, "before": before, "after": after, "seconds": seconds}
                 )
