@@ -14,6 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from widestream.vwn import VWNConfig, VWNTransformer
 
+pytestmark = pytest.mark.full  # eight processes that import torch: 10 s a test on a busy machine
+
 SIZES = {"vocabulary_size": 31, "d_model": 24, "layers": 2, "heads": 3, "ffn_width": 40, "m": 2, "n": 4}
 TOKENS = torch.randint(0, 31, (4, 12), generator=torch.Generator().manual_seed(0))
 STEPS = 3
