@@ -57,7 +57,7 @@ def test_padding_is_seen_by_no_expert_and_counted_by_no_router():
 def test_only_padding_gives_zero_loss():
     record = RouterRecord(torch.zeros(3, dtype=torch.bool))
     experts()(torch.randn(3, 24, dtype=torch.float64), record)
-    assert float(record.losses[0]) == 0
+    assert record.losses[0].item() == 0
 
 
 def test_the_balance_loss_evens_the_load():

@@ -1,5 +1,11 @@
 """widen: the same logits at step 0, for our Transformer and the library's models; training goes on from there."""
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch.nn import functional
@@ -65,3 +71,16 @@ def test_tied_embeddings_stay_tied():
 def test_widen_refuses_with_the_reason(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_the_example_compares_all_variants(tmp_path):
+    script = Path(__file__).resolve().parents[2] / "examples" / "widen" / "widen.py"
+    out = tmp_path / "widen.json"
+    options = ["--steps", "2", "--seeds", "0", "--rates", "0.001", "--validation-rows", "2", "--out", str(out)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(
+        [sys.executable, str(script), *options], check=True, timeout=90, capture_output=True, env=environment
+    )
+    runs = json.loads(out.read_text())
+    assert [run["variant"] for run in runs] == ["narrow", "wide r = 1 (n = m)", "wide r = 2"]
+    assert len({run["before"] for run in runs}) == 1

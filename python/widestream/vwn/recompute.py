@@ -102,7 +102,12 @@ def run_block(h_Tnd: Tensor, sub_layers: Sequence[tuple[GHC, tuple[Any, ...]]]) 
     Args:
         h_Tnd: the wide state.
         sub_layers: each GHC and the further arguments of its block.
+
+    Raises:
+        RuntimeError: FSDP2 shards the GHC: its parameters are gathered by hooks, which a rebuild goes around.
     """
+    if any(hasattr(ghc.mixer, "unshard") for ghc, _ in sub_layers):
+        raise RuntimeError("block recompute does not go together with FSDP2; use set_recompute('layer')")
     block = _Block(h_Tnd.detach(), [ghc.mixer for ghc, _ in sub_layers])
     for index, (ghc, arguments) in enumerate(sub_layers):
         parameters = tuple(ghc.mixer.parameters())
