@@ -25,6 +25,7 @@ for _command in (
     job.lint,
     data.inspect,
     job.preview,
+    job.plan,
     runs.explain,
     runs.state,
     runs.journal,

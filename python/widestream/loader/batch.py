@@ -142,6 +142,18 @@ class Batch:
         return dict(zip(self._loader.source_names, self._core.tokens_by_source, strict=True))
 
     @property
+    def costs(self) -> list[float]:
+        """What the planner balanced: the cost of each data-parallel rank's part of the step."""
+        costs: list[float] = self._core.costs
+        return costs
+
+    @property
+    def size_bytes(self) -> int:
+        """Of this rank's tensors."""
+        size: int = self._core.size_bytes
+        return size
+
+    @property
     def wanted_by_source(self) -> dict[str, float]:
         """The mixture asked for at the step's first draw: shares by source, summing to 1."""
         return {name: w / 2**32 for name, w in zip(self._loader.source_names, self._core.weights, strict=True)}

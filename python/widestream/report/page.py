@@ -30,36 +30,41 @@ _TEXT_CHARACTERS = 80
 def render(data: RunData) -> str:
     """The whole page. Every text that comes from the run is escaped."""
     title = data.job_name or data.folder.resolve().name
-    style = importlib.resources.files(__package__).joinpath("style.css").read_text(encoding="utf-8")
     wide = wide_state(data)  # before the head, which shows its notes
     body = "".join(
         (
             _head(data, title),
             _learning(data),
             wide,
-            _mixture(mixture(data.steps)),
-            _packing(data),
+            mixture_section(mixture(data.steps)),
+            packing_section(data),
             _provenance(data),
             _job(data),
         )
     )
-    # No script may run and nothing may be fetched, whatever the run's data holds.
+    return document(f"{title} - Widestream report", body)
+
+
+def document(title: str, body: str) -> str:
+    """A whole page around a body of escaped parts."""
+    style = importlib.resources.files(__package__).joinpath("style.css").read_text(encoding="utf-8")
+    # No script may run and nothing may be fetched, whatever the data holds.
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)} - Widestream report</title><style>\n{style}</style></head>"
+        f"<title>{escape(title)}</title><style>\n{style}</style></head>"
         f"<body><main>{body}</main></body></html>\n"
     )
 
 
-def _figure(title: str, body: str, caption: str = "", kind: str = "") -> str:
+def figure(title: str, body: str, caption: str = "", kind: str = "") -> str:
     below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return f'<figure class="{kind}"><h3>{escape(title)}</h3>{body}{below}</figure>'
 
 
-def _tile(value: str, label: str, mood: str = "") -> str:
+def tile(value: str, label: str, mood: str = "") -> str:
     return f'<div class="tile"><b class="{mood}">{escape(value)}</b><span>{escape(label)}</span></div>'
 
 
@@ -74,34 +79,34 @@ def _head(data: RunData, title: str) -> str:
         validation = sparse_curve("", steps, lambda s: s.validation_loss).last
     unigram = _unigram(data)
     if steps:
-        tiles.append(_tile(f"{steps[-1].step:,}", "steps done"))
-        tiles.append(_tile(plain(sum(step.tokens for step in steps)), "training tokens"))
+        tiles.append(tile(f"{steps[-1].step:,}", "steps done"))
+        tiles.append(tile(plain(sum(step.tokens for step in steps)), "training tokens"))
     if loss is not None:
-        tiles.append(_tile(f"{loss:.3f}", "training loss of the last step, nats a token"))
+        tiles.append(tile(f"{loss:.3f}", "training loss of the last step, nats a token"))
     if validation is not None:
         bits = data.summary_number("validation_bits_per_byte")
         tiles.append(
-            _tile(f"{validation:.3f}", "validation loss, nats a token" + (f"; {bits:.3f} bits a byte" if bits else ""))
+            tile(f"{validation:.3f}", "validation loss, nats a token" + (f"; {bits:.3f} bits a byte" if bits else ""))
         )
     if unigram is not None:
         bits = data.summary_number("unigram_bits_per_byte")
         tiles.append(
-            _tile(
+            tile(
                 f"{unigram:.3f}",
                 "what guessing by word frequency costs (unigram)" + (f"; {bits:.3f} bits a byte" if bits else ""),
             )
         )
         if validation is not None and unigram > 0:
             ratio = validation / unigram
-            tiles.append(_tile(f"{ratio:.3f} x", "validation loss over unigram", "good" if ratio < 1 else "warn"))
+            tiles.append(tile(f"{ratio:.3f} x", "validation loss over unigram", "good" if ratio < 1 else "warn"))
     speed = data.summary_number("tokens_per_second")
     if speed is not None:
-        tiles.append(_tile(plain(speed), "tokens a second"))
+        tiles.append(tile(plain(speed), "tokens a second"))
     wait = data.summary_number("data_wait_share")
     if wait is not None:
         ranks = data.summary_number("ranks") or 1
         of = "of the time waiting for data" + (f", the slowest of {ranks:.0f} ranks at each step" if ranks > 1 else "")
-        tiles.append(_tile(percent(wait), of, "good" if wait < 0.01 else ""))
+        tiles.append(tile(percent(wait), of, "good" if wait < 0.01 else ""))
     if data.summary.get("mock_data"):
         data.notes.insert(0, "The run was a measurement on mock data: every step was the job's first batch.")
     notes = ""
@@ -154,7 +159,7 @@ def _learning(data: RunData) -> str:
             "Share of a step's time in which the trainer waited for its batch.",
         ),
     ]
-    loss = _figure(
+    loss = figure(
         "Loss",
         legend(lines) + line_chart(lines, label="Loss by step", levels=levels, size=(460, 350)),
         "Nats a token; lower is better. A band shows the range of the steps that a point averages. The dashed line is "
@@ -162,7 +167,7 @@ def _learning(data: RunData) -> str:
         kind="tall",
     )
     others = "".join(
-        _figure(
+        figure(
             title, line_chart([Line(found, 1)], label=f"{title} by step", form=form, zero=zero, size=(460, 190)), below
         )
         for title, found, form, zero, below in curves
@@ -171,7 +176,7 @@ def _learning(data: RunData) -> str:
     return f'<h2>Learning and speed</h2><div class="grid">{loss}{others}</div>'
 
 
-def _mixture(found: Mixture) -> str:
+def mixture_section(found: Mixture) -> str:
     if not found.sources:
         return ""
     shown = found.sources[:MAX_SOURCES_SHOWN]
@@ -185,7 +190,7 @@ def _mixture(found: Mixture) -> str:
         ys = tuple(sum(source.windowed.ys[i] or 0.0 for source in rest) for i in range(len(xs)))
         named.append((Curve(f"{len(rest)} smaller sources", xs, ys), 0))
     keys = legend([Line(found_curve, colour) for found_curve, colour in named], percent)
-    overview = _figure(
+    overview = figure(
         "Share of the tokens by source",
         keys + area_chart(named, label="Stacked shares of the tokens by source"),
         f"Each point covers {found.window_steps} steps; the legend has the last one.",
@@ -226,7 +231,7 @@ def _source(source: SourceMixture, colour: int) -> str:
         Line(source.windowed, colour),
     ]
     chart = line_chart(lines, label=f"Share of {source.name} by step", form=percent, zero=True, size=_SMALL)
-    return _figure(short(source.name, 60), chart)
+    return figure(short(source.name, 60), chart)
 
 
 def _mixture_table(sources: Sequence[SourceMixture]) -> str:
@@ -250,7 +255,7 @@ def _table(head: str, rows: Sequence[str]) -> str:
     return f'<div class="scroll"><table><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></div>'
 
 
-def _packing(data: RunData) -> str:
+def packing_section(data: RunData) -> str:
     padding = curve("padding", data.steps, lambda s: s.padding_share)
     lengths = data.piece_lengths
     bins = length_bins(lengths)
@@ -261,14 +266,14 @@ def _packing(data: RunData) -> str:
     )
     figures = ""
     if not padding.empty:
-        figures += _figure(
+        figures += figure(
             "Padding",
             line_chart([Line(padding, 1)], label="Padding share by step", form=percent, zero=True, size=(460, 230)),
             "Share of a step's slots that hold no token.",
         )
     if bins:
         mean = sum(lengths) / len(lengths)
-        figures += _figure(
+        figures += figure(
             "Length of pieces",
             keys + histogram(bins, label="Lengths of pieces in tokens"),
             f"{len(lengths):,} pieces of {data.piece_lengths_of}, on average {plain(mean)} tokens, at most "

@@ -27,10 +27,15 @@ def write_report(run_dir: str | os.PathLike[str], out: str | os.PathLike[str] | 
     folder = Path(run_dir)
     page = render(read_run(folder))
     path = folder / REPORT_NAME if out is None else Path(out)
+    write_page(path, page)
+    return path
+
+
+def write_page(path: Path, page: str) -> None:
+    """Replaces the file whole or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.write_text(page, encoding="utf-8", errors="replace")
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    return path
