@@ -55,6 +55,15 @@ def test_text():
     assert "tiktoken" in figure["against"]["version"]
 
 
+def test_wait():
+    pytest.importorskip("torch")
+    figures = quick("wait", "--data", str(ROOT / "examples" / "quickstart" / "job.yaml"))
+    assert [figure["id"] for figure in figures] == ["P10-wait", "P10-step"]
+    for figure in figures:
+        assert figure["met"] is None and figure["value"] > 0 and figure["floor"]["value"] >= 0
+        assert all(math.isfinite(value) for pair in figure["pairs"] for value in pair)
+
+
 def test_tokenizer():
     pytest.importorskip("tiktoken")
     figures = quick("tokenizer", "--data", str(DATA), "--tokenizer", str(TOKENIZER))

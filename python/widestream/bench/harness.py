@@ -18,6 +18,7 @@ WORKLOADS: dict[str, str] = {
     "text": "P1a: Parquet -> r50k -> packed batches, one core, against a torch DataLoader with tiktoken",
     "delivery": "hand-over, bandwidth and memory of one host that feeds the ranks of a node",
     "tokenizer": "P7: MB/s of the tokenizer alone, against fastokens, tiktoken and tokenizers; threads, decode, load, memory",
+    "wait": "P10: how long a training waits for data, and its step beside that on mock data",
     "overhead": "engine time a record with the tokenizer excluded, and import time",
 }
 
