@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.jobs import small_job
 from widestream.bench.harness import Figure
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,9 +56,13 @@ def test_text():
     assert "tiktoken" in figure["against"]["version"]
 
 
-def test_wait():
+def test_wait(tmp_path):
     pytest.importorskip("torch")
-    figures = quick("wait", "--data", str(ROOT / "examples" / "quickstart" / "job.yaml"))
+    job = small_job(tmp_path).model_dump(mode="json", exclude_none=True)
+    job["model"] = {"d_model": 16, "layers": 1, "heads": 2, "m": 2, "n": 3}
+    job["training"] = {"steps": 1, "threads": 1}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    figures = quick("wait", "--data", str(tmp_path / "job.json"))
     assert [figure["id"] for figure in figures] == ["P10-wait", "P10-step"]
     for figure in figures:
         assert figure["met"] is None and figure["value"] > 0 and figure["floor"]["value"] >= 0
