@@ -9,18 +9,25 @@
 namespace widestream::delivery {
 
 void Releaser::Push(const Dropped& dropped) {
-  MutexLock lock(mutex_);
-  if (!thread_) {
-    try {
-      thread_ = std::make_unique<std::thread>([this] { Run(); });
-    } catch (const std::system_error&) {
-      lock.Unlock();
-      release_(dropped);
+  {
+    MutexLock lock(mutex_);
+    if (!dropped_ && StartThread()) {
+      dropped_ = dropped;
+      changed_.NotifyAll();
       return;
     }
   }
-  dropped_.push_back(dropped);
-  changed_.NotifyAll();
+  release_(dropped);
+}
+
+bool Releaser::StartThread() {
+  if (thread_) return true;
+  try {
+    thread_ = std::make_unique<std::thread>([this] { Run(); });
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return true;
 }
 
 void Releaser::Finish() {
@@ -35,23 +42,23 @@ void Releaser::Finish() {
 }
 
 // Leaks the handle: a thread that is not there can be neither joined nor detached.
-void Releaser::Abandon() { static_cast<void>(thread_.release()); }
+void Releaser::Abandon() { [[maybe_unused]] const std::thread* const leaked = thread_.release(); }
 
 void Releaser::Run() {
   // A thread that wakes up as SCHED_BATCH does not push the one that woke it off its core. Where
   // that is refused it may.
   const sched_param priority{};
   static_cast<void>(pthread_setschedparam(pthread_self(), SCHED_BATCH, &priority));
-  std::vector<Dropped> taken;
   for (;;) {
+    Dropped taken;
     {
       MutexLock lock(mutex_);
-      while (dropped_.empty() && !ends_) changed_.Wait(mutex_);
-      if (dropped_.empty()) return;
-      taken.swap(dropped_);
+      while (!dropped_ && !ends_) changed_.Wait(mutex_);
+      if (!dropped_) return;
+      taken = *dropped_;
+      dropped_.reset();
     }
-    for (const Dropped& dropped : taken) release_(dropped);
-    taken.clear();
+    release_(taken);
   }
 }
 

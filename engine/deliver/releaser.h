@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
-#include <vector>
 
 #include "engine/base/thread_annotations.h"
 
@@ -24,13 +24,14 @@ struct Dropped {
 // a child of fork() it does not exist: there call only Abandon.
 class Releaser {
  public:
-  // `release` is called on the thread, in the order of the pushes.
+  // `release` is called on the thread, or in Push.
   explicit Releaser(std::function<void(const Dropped&)> release) : release_(std::move(release)) {}
   ~Releaser() { Finish(); }
   Releaser(const Releaser&) = delete;
   Releaser& operator=(const Releaser&) = delete;
 
-  // Where no thread can be had it releases at once.
+  // Releases at once where no thread can be had, or where the thread has not yet come to the one
+  // before: at most one waits, so that a loop that does nothing else holds no more memory.
   void Push(const Dropped& dropped) WS_EXCLUDES(mutex_);
   // Releases what is left and ends the thread. No Push may follow.
   void Finish() WS_EXCLUDES(mutex_);
@@ -38,12 +39,13 @@ class Releaser {
   void Abandon();
 
  private:
+  bool StartThread() WS_REQUIRES(mutex_);  // false if there can be none
   void Run() WS_EXCLUDES(mutex_);
 
   const std::function<void(const Dropped&)> release_;
   Mutex mutex_;
   CondVar changed_;
-  std::vector<Dropped> dropped_ WS_GUARDED_BY(mutex_);
+  std::optional<Dropped> dropped_ WS_GUARDED_BY(mutex_);
   bool ends_ WS_GUARDED_BY(mutex_) = false;
   // Set once, under mutex_; Finish and Abandon are alone.
   std::unique_ptr<std::thread> thread_;
