@@ -5,6 +5,7 @@
 #include <atomic>
 #include <deque>
 #include <exception>
+#include <limits>
 #include <map>
 #include <new>
 #include <system_error>
@@ -206,6 +207,15 @@ class State {
     return true;
   }
 
+  void SetUrgency(std::uint64_t queue, int urgency) WS_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    if (urgency == 0) {
+      urgencies_.erase(queue);
+    } else {
+      urgencies_[queue] = urgency;
+    }
+  }
+
   bool IsCurrentThreadAWorker() const { return current_pool == this; }
 
   void Stop(TaskPool::ShutdownMode mode) WS_EXCLUDES(mutex_) {
@@ -276,10 +286,26 @@ class State {
     }
   }
 
+  // The first of the most urgent queues. Linear in the queues, of which a task is worth many.
+  std::deque<std::uint64_t>::iterator NextTurn() WS_REQUIRES(mutex_) {
+    auto next = turns_.begin();
+    if (urgencies_.empty()) return next;
+    int most = std::numeric_limits<int>::min();
+    for (auto turn = turns_.begin(); turn != turns_.end(); ++turn) {
+      const auto found = urgencies_.find(*turn);
+      const int urgency = found == urgencies_.end() ? 0 : found->second;
+      if (urgency <= most) continue;
+      most = urgency;
+      next = turn;
+    }
+    return next;
+  }
+
   std::shared_ptr<Item> PopItem(std::vector<std::shared_ptr<Item>>& cancelled) WS_REQUIRES(mutex_) {
     while (!turns_.empty()) {
-      const std::uint64_t id = turns_.front();
-      turns_.pop_front();
+      const auto turn = NextTurn();
+      const std::uint64_t id = *turn;
+      turns_.erase(turn);
       const auto found = queues_.find(id);
       Queue& queue = found->second;
       std::shared_ptr<Item> claimed;
@@ -310,6 +336,7 @@ class State {
   // Invariant: turns_ holds the id of each queue exactly once, and no queue is empty.
   std::unordered_map<std::uint64_t, Queue> queues_ WS_GUARDED_BY(mutex_);
   std::deque<std::uint64_t> turns_ WS_GUARDED_BY(mutex_);
+  std::unordered_map<std::uint64_t, int> urgencies_ WS_GUARDED_BY(mutex_);  // those other than 0
   std::uint64_t next_sequence_ WS_GUARDED_BY(mutex_) = 0;
   bool stopping_ WS_GUARDED_BY(mutex_) = false;
   bool joining_ WS_GUARDED_BY(mutex_) = false;
@@ -364,6 +391,8 @@ TaskHandle TaskPool::Submit(Task task, TaskOptions options) {
   if (!state_->Push(item)) item->Cancel(item->CancelledByShutdown());
   return TaskHandle(std::move(item));
 }
+
+void TaskPool::SetUrgency(std::uint64_t queue, int urgency) { state_->SetUrgency(queue, urgency); }
 
 Status TaskPool::Shutdown(ShutdownMode mode) {
   if (state_->IsCurrentThreadAWorker()) {

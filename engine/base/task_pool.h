@@ -70,7 +70,8 @@ class TaskHandle {
 };
 
 struct TaskOptions {
-  // Whose task this is: workers serve the queues that hold tasks in turn, one task each.
+  // Whose task this is: workers serve the queues that hold tasks in turn, one task each, the most
+  // urgent first.
   std::uint64_t queue = 0;
   // Within a queue, higher first; equal ones in the order of submission.
   int priority = 0;
@@ -117,6 +118,10 @@ class TaskPool {
   // Never waits: bound what you submit with a ByteBudget. Once a shutdown has begun the task ends
   // with status Cancelled, also if it is submitted by a running task.
   TaskHandle Submit(Task task, TaskOptions options = {});
+
+  // Queues of a higher urgency are served before those of a lower one, those of the same in turn.
+  // 0 at first; holds until it is set again.
+  void SetUrgency(std::uint64_t queue, int urgency);
 
   // Refuses new tasks, runs or drops the queued ones, and waits for the running ones and the
   // threads. Repeated calls wait too; a kDropQueued during a kRunQueued drops what is still queued.

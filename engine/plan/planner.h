@@ -80,6 +80,9 @@ Result<Decision> DecodeDecision(std::string_view bytes);
 // "These records are needed before the step can be planned."
 struct Need {
   std::vector<ReadRequest> requests;  // at most one a source
+  // Of other sources: they will be needed soon, if pieces have the lengths that are expected. To be
+  // read, not to be waited for.
+  std::vector<ReadRequest> likely;
 };
 
 struct Planned {

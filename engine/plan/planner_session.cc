@@ -131,6 +131,27 @@ Result<PlannerSession::Drawn> PlannerSession::Draw(Taken* taken) {
   return Drawn::kEnded;
 }
 
+// The sources that the rest of the step draws if pieces have their mean length. Empty where finding
+// out would take longer than it is worth.
+std::vector<bool> PlannerSession::PredictDraws(double remaining_units) const {
+  constexpr std::size_t kMostSteps = 1U << 20;
+  const bool samples = in_force_.Get(setup_).unit == MixtureUnit::kSamples;
+  std::vector<bool> drawn(cursors_.size(), false);
+  MixtureCursor ahead = mixture_;
+  for (std::size_t steps = 0; remaining_units > 0; steps += drawn.size()) {
+    if (steps > kMostSteps) return {};
+    const std::optional<std::uint32_t> choice = ahead.Choose();
+    if (!choice) break;
+    drawn[*choice] = true;
+    const double mean =
+        std::clamp(cursors_[*choice].MeanTokens(), 1.0, double{1.0} * batch().sequence_length);
+    const std::uint64_t units = samples ? 1 : static_cast<std::uint64_t>(mean);
+    ahead.Account(*choice, units);
+    remaining_units -= static_cast<double>(units);
+  }
+  return drawn;
+}
+
 // Asks at once for what every source will probably give to the rest of the step. Only an estimate:
 // asking for more or less changes how often Plan is called, never what it returns.
 Need PlannerSession::BuildNeed(double remaining_tokens) {
@@ -150,6 +171,7 @@ Need PlannerSession::BuildNeed(double remaining_tokens) {
     }
     remaining_units /= std::max(mean, 1.0);
   }
+  const std::vector<bool> drawn = PredictDraws(remaining_units);
   Need need;
   for (std::uint32_t s = 0; s < weights.size(); ++s) {
     if (s != blocked_ && (weights[s] == 0 || cursors_[s].RunIsComplete())) continue;
@@ -158,6 +180,9 @@ Need PlannerSession::BuildNeed(double remaining_tokens) {
     const double mean = samples ? 1.0 : std::max(cursors_[s].MeanTokens(), 1.0);
     // A source that is owed nothing until the end of the step may still be drawn once.
     if (units <= -mean && s != blocked_) continue;
+    // Less than a document: with many sources most give nothing to the step.
+    const bool unsure = units < mean && s != blocked_;
+    if (unsure && !drawn.empty() && !drawn[s]) continue;
     const double records = std::clamp(units / mean, 1.0, 1e9);
     // With many sources one of them always needs more than its mean, hence the margins.
     const auto enough = static_cast<std::uint64_t>(records + 3 * std::sqrt(records)) + 2;
@@ -169,7 +194,7 @@ Need PlannerSession::BuildNeed(double remaining_tokens) {
     request.source = s;
     std::tie(request.epoch, request.position) = cursors_[s].NextMissing();
     request.records = std::min(ask, kMaxRecords);
-    need.requests.push_back(request);
+    (unsure ? need.likely : need.requests).push_back(request);
   }
   return need;
 }

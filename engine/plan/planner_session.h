@@ -43,6 +43,7 @@ class PlannerSession {
   Piece TakeQueued();
   Result<Drawn> Draw(Taken* taken);
   Need BuildNeed(double remaining_tokens);
+  std::vector<bool> PredictDraws(double remaining_units) const;
   Result<Planner::Outcome> Finish(std::vector<Taken> taken, std::size_t carried,
                                   std::optional<Taken> over);
   void MoveRestarts(std::span<const Taken> pending);

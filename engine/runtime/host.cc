@@ -100,13 +100,21 @@ Result<Planner::Outcome> Host::PlanStep(const std::vector<Decision>& decisions) 
     const auto* need = std::get_if<Need>(&*outcome);
     if (need == nullptr) return outcome;
     if (need->requests.empty()) return Status::Internal("the planner needs records of no source");
-    for (ReadRequest request : need->requests) loaders_[request.source]->Prepare(request);
-    for (const ReadRequest& request : need->requests) WS_RETURN_IF_ERROR(Fetch(request));
+    for (const ReadRequest& request : need->requests) loaders_[request.source]->Prepare(request);
+    for (const ReadRequest& request : need->likely) loaders_[request.source]->Prepare(request);
+    const auto deadline = [this] { return After(job_.limits.read_deadline_seconds); };
+    for (const ReadRequest& request : need->requests) {
+      WS_RETURN_IF_ERROR(Fetch(request, deadline()));
+    }
+    // What is there by now saves a call of Plan; its faults are met when it is needed.
+    for (const ReadRequest& request : need->likely) {
+      static_cast<void>(Fetch(request, Clock::now()));
+    }
     SetDoing(StrCat("planning step ", state_.step));
   }
 }
 
-Status Host::Fetch(const ReadRequest& request) {
+Status Host::Fetch(const ReadRequest& request, Clock::time_point deadline) {
   SetDoing(StrCat("planning step ", state_.step, ": waiting for source '",
                   job_.sources[request.source].name, "'"));
   ReadRequest next = request;
@@ -114,9 +122,8 @@ Status Host::Fetch(const ReadRequest& request) {
   const std::uint64_t end = request.position + std::max<std::uint64_t>(1, request.records);
   std::deque<std::shared_ptr<const MetadataBatch>>& held = metadata_[request.source];
   while (next.position < end) {
-    WS_ASSIGN_OR_RETURN(
-        std::shared_ptr<const MetadataBatch> batch,
-        loaders_[request.source]->Metadata(next, After(job_.limits.read_deadline_seconds)));
+    WS_ASSIGN_OR_RETURN(std::shared_ptr<const MetadataBatch> batch,
+                        loaders_[request.source]->Metadata(next, deadline));
     next.position = batch->position + batch->size();
     const bool end_of_epoch = batch->end_of_epoch;
     if (held.empty() || std::make_pair(held.back()->epoch, held.back()->position) <

@@ -116,7 +116,7 @@ class Host final : public StepProvider {
   Status RunStep(bool* ended);
   // Plans `state_`'s step, waiting for metadata as needed.
   Result<Planner::Outcome> PlanStep(const std::vector<Decision>& decisions);
-  Status Fetch(const ReadRequest& request);
+  Status Fetch(const ReadRequest& request, std::chrono::steady_clock::time_point deadline);
   Status Deliver(Planned planned, const std::vector<Decision>& decisions);
   Result<Bucket> Build(const std::shared_ptr<const StepPlan>& plan, std::uint32_t dp_rank);
   // Waits until `size_bytes` can be leased. The trainer may hold its batches as long as it likes,

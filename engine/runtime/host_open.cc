@@ -11,8 +11,9 @@
 namespace widestream {
 namespace {
 
-constexpr std::uint64_t kMinReadAheadBytes = 256U << 10;
-constexpr std::uint64_t kMaxReadAheadBytes = 16U << 20;
+// Of all sources together, and of one. More makes nothing faster.
+constexpr std::uint64_t kMaxReadAheadBytes = 128U << 20;
+constexpr std::uint64_t kMaxSourceReadAheadBytes = 16U << 20;
 constexpr std::uint64_t kPageBytes = 4096;
 
 // The largest memory of a step's tensors for `ranks` data-parallel ranks, as slabs are leased.
@@ -96,9 +97,9 @@ Status Host::Open() {
   // trainer that holds some.
   const std::uint64_t slab_bytes = 2 * step_bytes + spare / 2;
   slabs_ = std::make_unique<SlabPool>(slab_bytes);
-  read_ahead_bytes_ = std::clamp<std::uint64_t>(
-      (limit - fixed_bytes - slab_bytes) / std::max<std::size_t>(1, job_.sources.size()),
-      kMinReadAheadBytes, kMaxReadAheadBytes);
+  read_ahead_bytes_ = std::min(kMaxSourceReadAheadBytes,
+                               std::min(kMaxReadAheadBytes, limit - fixed_bytes - slab_bytes) /
+                                   std::max<std::size_t>(1, job_.sources.size()));
   const std::uint32_t threads = job_.limits.threads != 0
                                     ? job_.limits.threads
                                     : std::max(1U, std::thread::hardware_concurrency());

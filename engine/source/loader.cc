@@ -60,16 +60,33 @@ Status SourceLoader::Start(const RestartPoint& point) {
   WS_RETURN_IF_ERROR(reader_->Seek(point));
   started_ = true;
   read_to_ = wanted_ = released_ = {point.epoch, point.position};
-  MaybeRead();
   return Status::Ok();
 }
 
+bool SourceLoader::LastBlockHalfUsed() const {
+  if (slots_.empty()) return true;
+  const Slot& last = *slots_.back();
+  return wanted_ >= std::make_pair(last.epoch, last.position + last.records / 2);
+}
+
+void SourceLoader::UpdateUrgency() {
+  const auto waiting = std::find_if(slots_.begin(), slots_.end(),
+                                    [](const std::shared_ptr<Slot>& slot) { return !slot->ready; });
+  const auto place =
+      waiting == slots_.end() ? read_to_ : std::make_pair((*waiting)->epoch, (*waiting)->position);
+  const int urgency = waiters_ > 0 ? 2 : asked_ && wanted_ >= place ? 1 : 0;
+  if (urgency == urgency_) return;
+  urgency_ = urgency;
+  pool_->SetUrgency(options_.source, urgency);
+}
+
 void SourceLoader::MaybeRead() {
-  if (!started_ || stopped_ || reading_ || !fault_.ok()) return;
-  // What is asked for is always read; beyond it, one block or as many as the read-ahead holds.
+  if (!asked_ || stopped_ || reading_ || !fault_.ok()) return;
+  // What is asked for is always read; beyond it, as many blocks as the read-ahead holds, but the
+  // next one at the latest when half of this one is used.
   const bool required = wanted_ >= read_to_;
   const bool full = slots_.size() >= kMaxReadAheadBlocks ||
-                    (!slots_.empty() && buffered_bytes_ >= options_.read_ahead_bytes);
+                    (buffered_bytes_ >= options_.read_ahead_bytes && !LastBlockHalfUsed());
   if (!required && full) return;
   reading_ = true;
   Submit("read", [this] {
@@ -118,6 +135,7 @@ void SourceLoader::ReadTask() {
     });
     MaybeRead();
   }
+  UpdateUrgency();
   changed_.NotifyAll();
 }
 
@@ -132,6 +150,7 @@ void SourceLoader::TransformTask(const std::shared_ptr<Slot>& slot, std::shared_
   }
   slot->bytes = slot->block->bytes;
   MaybeRead();
+  UpdateUrgency();
   changed_.NotifyAll();
 }
 
@@ -209,13 +228,16 @@ void SourceLoader::Prepare(const ReadRequest& request) {
   MutexLock lock(mutex_);
   wanted_ = std::max(
       wanted_, {request.epoch, request.position + (request.records > 0 ? request.records - 1 : 0)});
+  asked_ = started_;
   MaybeRead();
+  UpdateUrgency();
 }
 
 Result<std::shared_ptr<SourceLoader::Slot>> SourceLoader::Await(
     std::uint32_t epoch, std::uint64_t position, std::chrono::steady_clock::time_point deadline) {
   const auto place = std::make_pair(epoch, position);
   wanted_ = std::max(wanted_, place);
+  asked_ = started_;
   for (;;) {
     if (place < released_) {
       return Status::InvalidArgument(
@@ -232,7 +254,12 @@ Result<std::shared_ptr<SourceLoader::Slot>> SourceLoader::Await(
                                             "; the epoch is shorter"));
     }
     MaybeRead();
-    if (!changed_.WaitUntil(mutex_, deadline) && std::chrono::steady_clock::now() >= deadline) {
+    ++waiters_;
+    UpdateUrgency();
+    const bool woken = changed_.WaitUntil(mutex_, deadline);
+    --waiters_;
+    UpdateUrgency();
+    if (!woken && std::chrono::steady_clock::now() >= deadline) {
       return Status::DeadlineExceeded(StrCat(
           "source '", options_.spec.name, "' gave no record for ", Place(place.first, place.second),
           " before limits.read_deadline; the storage is slow or stuck, or the limit too low"));

@@ -32,7 +32,7 @@ struct SourceLoaderOptions {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::vector<std::uint32_t> append;
   std::uint64_t read_ahead_bytes =
-      4U << 20;  // buffered beyond the block in use; never delays what is asked for
+      4U << 20;  // read ahead until so much is buffered; never delays what is asked for
   std::uint64_t incarnation = 0;
 };
 
@@ -48,7 +48,7 @@ class SourceLoader {
   const Manifest& manifest() const { return reader_->manifest(); }
   std::optional<std::uint64_t> records() const { return reader_->records(); }
 
-  // Begins reading at a restart point. Call once, before the rest.
+  // Sets the place to begin at; reading begins with the first request. Call once, before the rest.
   Status Start(const RestartPoint& point);
   // Says that this request will come; starts reading without waiting.
   void Prepare(const ReadRequest& request);
@@ -81,6 +81,10 @@ class SourceLoader {
 
   SourceLoader(TaskPool* pool, SourceLoaderOptions options, std::unique_ptr<BlockReader> reader);
   void MaybeRead() WS_REQUIRES(mutex_);
+  // The planner has asked for half of the last block that is read or being read.
+  bool LastBlockHalfUsed() const WS_REQUIRES(mutex_);
+  // Tells the pool how soon this source's tasks are needed.
+  void UpdateUrgency() WS_REQUIRES(mutex_);
   // The task must not hold mutex_ when it returns; its failure becomes the loader's fault.
   void Submit(const char* what, Task task) WS_REQUIRES(mutex_);
   void ReadTask();
@@ -106,6 +110,9 @@ class SourceLoader {
   std::pair<std::uint32_t, std::uint64_t> wanted_ WS_GUARDED_BY(mutex_);
   std::pair<std::uint32_t, std::uint64_t> released_ WS_GUARDED_BY(mutex_);
   bool started_ WS_GUARDED_BY(mutex_) = false;
+  bool asked_ WS_GUARDED_BY(mutex_) = false;
+  int waiters_ WS_GUARDED_BY(mutex_) = 0;
+  int urgency_ WS_GUARDED_BY(mutex_) = 0;  // as the pool knows it
   bool stopped_ WS_GUARDED_BY(mutex_) = false;
   bool reading_ WS_GUARDED_BY(mutex_) = false;
   int tasks_ WS_GUARDED_BY(mutex_) = 0;
