@@ -131,6 +131,23 @@ TEST(TaskPoolTest, PriorityOrdersAQueueAndEqualOnesKeepTheirOrder) {
   EXPECT_EQ(*log, "abcd");
 }
 
+TEST(TaskPoolTest, TheMostUrgentQueueIsServedFirst) {
+  const Log log = std::make_shared<std::string>();
+  {
+    const GatedPool gated;
+    for (const char* letters = "acegbdfh"; *letters != '\0'; ++letters) {
+      SubmitLetter(*gated.pool, log, static_cast<std::uint64_t>((*letters - 'a') / 2), *letters);
+    }
+    gated.pool->SetUrgency(2, 2);
+    gated.pool->SetUrgency(3, 1);
+    gated.pool->SetUrgency(1, 1);
+    gated.pool->SetUrgency(1, 0);
+    gated.gate->Open();
+    EXPECT_TRUE(gated.pool->Shutdown(ShutdownMode::kRunQueued).ok());
+  }
+  EXPECT_EQ(*log, "efghacbd");
+}
+
 TEST(TaskPoolTest, ExceptionsBecomeStatuses) {
   const std::unique_ptr<TaskPool> pool = MakePool(1);
   const Status error =

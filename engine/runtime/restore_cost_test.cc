@@ -1,4 +1,5 @@
-// What a restore reads does not depend on how far the run was.
+// What a restore reads does not depend on how far the run was, and a start reads what its first
+// steps need, however many sources there are.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -152,6 +153,42 @@ TEST(Restore, R_22_ReadsABoundedNumberOfBlocksHoweverFarTheRunWas) {
   // The step itself, what is planned beyond it, and the read-ahead; 55 steps lie between the two.
   EXPECT_LT(early, 24 * kStepBytes);
   EXPECT_LT(late, 24 * kStepBytes);
+}
+
+TEST(Restore, AColdStartReadsTheSourcesOfItsFirstSteps) {
+  constexpr std::size_t kSources = 64;
+  TemporaryFolder folder;
+  JobSpec job = Job(&folder);
+  job.batch.rows = 4;
+  SourceSpec source = job.sources[0];
+  source.shuffle.bytes = 64U << 10;
+  source.shuffle.records = 1000;
+  // Each draws a whole row: a step draws four of them.
+  const std::string content = [] {
+    std::string lines;
+    for (int i = 0; i < 200; ++i) lines += "{\"text\": \"" + std::string(1200, 'a') + "\"}\n";
+    return lines;
+  }();
+  job.sources.clear();
+  for (std::size_t i = 0; i < kSources; ++i) {
+    source.name = "s" + std::to_string(i);
+    source.paths = {folder.Write(source.name + ".jsonl", content)};
+    job.sources.push_back(source);
+  }
+  job.mixture.stages[0].weights.assign(kSources, 1.0);
+  auto fs = std::make_shared<CountingFileSystem>();
+  HostOptions options;
+  options.fs = fs;
+  auto host = Host::Make(job, options);
+  ASSERT_TRUE(host.ok()) << host.status().ToString();
+  // The manifests.
+  const std::uint64_t opened_bytes = fs->read_bytes();
+  ASSERT_NE(NextDigest(host->get()), "");
+  (*host)->Stop();
+  const std::uint64_t read = fs->read_bytes() - opened_bytes;
+  // At most the first step, the two that are planned beyond it, and a prediction that was off.
+  EXPECT_LT(read, kSources * content.size() / 3);
+  EXPECT_GT(read, content.size() / 2);
 }
 
 }  // namespace
