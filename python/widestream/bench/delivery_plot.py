@@ -11,7 +11,7 @@ import statistics
 import sys
 from pathlib import Path
 
-_WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 640, 360, 70, 40, 20, 50
+_WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 640, 360, 70, 40, 40, 50
 _CURVES = (("Widestream: host to rank", "#1f6f8b", 0), ("torch DataLoader: worker to trainer", "#c0504d", 1))
 
 
