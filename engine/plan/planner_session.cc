@@ -180,8 +180,10 @@ Need PlannerSession::BuildNeed(double remaining_tokens) {
     const double mean = samples ? 1.0 : std::max(cursors_[s].MeanTokens(), 1.0);
     // A source that is owed nothing until the end of the step may still be drawn once.
     if (units <= -mean && s != blocked_) continue;
-    // Less than a document: with many sources most give nothing to the step.
-    const bool unsure = units < mean && s != blocked_;
+    // A share of less than a document: with many sources most give nothing to the step, and what
+    // they are owed decides which.
+    const bool unsure =
+        remaining_units * static_cast<double>(weights[s]) / kOne < mean && s != blocked_;
     if (unsure && !drawn.empty() && !drawn[s]) continue;
     const double records = std::clamp(units / mean, 1.0, 1e9);
     // With many sources one of them always needs more than its mean, hence the margins.
