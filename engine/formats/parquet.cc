@@ -3,6 +3,7 @@
 #include <simdjson.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "engine/formats/arena.h"
@@ -90,6 +91,9 @@ class ParquetUnitReader final : public UnitReader {
     block->next_offset = position_;
     block->end_of_unit = position_ == records_;
     return {};
+  }
+  std::optional<std::uint64_t> DecodedRecords() const override {
+    return shard_->glue().decoded(reader_);
   }
 
  private:

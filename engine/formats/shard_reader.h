@@ -51,6 +51,9 @@ class UnitReader {
   // than record_bytes is bad, skipped without being buffered. A Status is a fault of the file as a
   // whole from here on (names file and offset).
   virtual Status Next(std::uint64_t records, std::uint64_t bytes, RecordBlock* block) = 0;
+  // How many records lie decoded in memory, which a reader that is opened anew would have to decode
+  // again. nullopt: it holds little, or could not be opened anew without reading all before.
+  virtual std::optional<std::uint64_t> DecodedRecords() const { return std::nullopt; }
 };
 
 struct ReadOptions {

@@ -1,5 +1,9 @@
 #include "engine/runtime/host.h"
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 #include <algorithm>
 #include <utility>
 
@@ -368,6 +372,10 @@ void Host::Stop() {
   if (driver_.joinable()) driver_.join();
   journal_.reset();  // commits, and frees the run folder for another loader
   loaders_.clear();
+#if defined(__GLIBC__)
+  // Buffers of many sizes are gone; without this the process keeps what lies between them.
+  malloc_trim(0);
+#endif
 }
 
 }  // namespace widestream

@@ -295,6 +295,7 @@ Status Host::StartLoaders(const PlannerState& state) {
     options.tokenizer = tokenizer_;
     options.append = append_;
     options.read_ahead_bytes = read_ahead_bytes_;
+    options.lean = read_ahead_bytes_ < 2 * options.spec.shuffle.bytes;
     options.incarnation = incarnation_;
     WS_ASSIGN_OR_RETURN(std::unique_ptr<SourceLoader> loader,
                         SourceLoader::Make(fs_, pool_.get(), std::move(options), manifests_[i]));

@@ -87,7 +87,10 @@ void SourceLoader::MaybeRead() {
   const bool required = wanted_ >= read_to_;
   const bool full = slots_.size() >= kMaxReadAheadBlocks ||
                     (buffered_bytes_ >= options_.read_ahead_bytes && !LastBlockHalfUsed());
-  if (!required && full) return;
+  if (!required && full && !(options_.lean && next_is_decoded_)) {
+    if (options_.lean) reader_->Shrink();
+    return;
+  }
   reading_ = true;
   Submit("read", [this] {
     ReadTask();
@@ -118,6 +121,7 @@ void SourceLoader::ReadTask() {
     Fail(next.status());
   } else if (!stopped_) {
     *raw = std::move(next).value();
+    next_is_decoded_ = raw->next_is_decoded;
     auto slot = std::make_shared<Slot>();
     slot->block = std::make_shared<SampleBlock>();
     slot->epoch = raw->restart.epoch;

@@ -33,6 +33,9 @@ struct SourceLoaderOptions {
   std::vector<std::uint32_t> append;
   std::uint64_t read_ahead_bytes =
       4U << 20;  // read ahead until so much is buffered; never delays what is asked for
+  // One of many sources: its reader keeps nothing decoded from one block to a later one. What a
+  // page holds is transformed as a whole, since ids take less memory than text.
+  bool lean = false;
   std::uint64_t incarnation = 0;
 };
 
@@ -115,6 +118,7 @@ class SourceLoader {
   int urgency_ WS_GUARDED_BY(mutex_) = 0;  // as the pool knows it
   bool stopped_ WS_GUARDED_BY(mutex_) = false;
   bool reading_ WS_GUARDED_BY(mutex_) = false;
+  bool next_is_decoded_ WS_GUARDED_BY(mutex_) = false;  // the next block, in the reader's memory
   int tasks_ WS_GUARDED_BY(mutex_) = 0;
   Status fault_ WS_GUARDED_BY(mutex_);
 };

@@ -107,6 +107,10 @@ Status BlockReader::Seek(const RestartPoint& point) {
   return Status::Ok();
 }
 
+void BlockReader::Shrink() {
+  if (unit_reader_ && unit_reader_->DecodedRecords()) unit_reader_.reset();
+}
+
 Result<RawBlock> BlockReader::Next() {
   RawBlock out;
   // Of no units: the identity, which nothing asks.
@@ -145,6 +149,10 @@ Result<RawBlock> BlockReader::Next() {
       at_.record = out.restart.record + count;
       at_.offset = out.block.next_offset;
       ++at_.block;
+    }
+    if (const auto decoded = unit_reader_->DecodedRecords(); decoded && unit.info.records) {
+      const std::uint64_t left = *unit.info.records - std::min(at_.offset, *unit.info.records);
+      out.next_is_decoded = left > 0 && *decoded >= std::min(BlockRecords(unit), left);
     }
     if (out.block.end_of_unit) {
       unit_reader_.reset();

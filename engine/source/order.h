@@ -46,7 +46,8 @@ struct RawBlock {
   std::uint32_t shard = 0;
   RecordBlock block;
   std::vector<std::uint32_t> order;
-  bool end_of_epoch = false;  // an empty block: the place after the last record
+  bool end_of_epoch = false;     // an empty block: the place after the last record
+  bool next_is_decoded = false;  // the block after this one is in the reader's memory as a whole
 };
 
 // Reads a source in order, one block a call. Not thread-safe; may move between threads between
@@ -69,6 +70,8 @@ class BlockReader {
   Status Seek(const RestartPoint& point);
   // The next block; after an end-of-epoch block the first block of the next epoch.
   Result<RawBlock> Next();
+  // Frees what is decoded, where a format holds much of it; Next reads on where it was.
+  void Shrink();
 
  private:
   BlockReader(std::shared_ptr<FileSystem> fs, SourceSpec source, std::uint64_t seed,

@@ -4,6 +4,7 @@
 // difference.
 #include <arrow/memory_pool.h>
 #include <arrow/util/config.h>
+#include <parquet/column_page.h>
 #include <parquet/column_reader.h>
 #include <parquet/exception.h>
 #include <parquet/file_reader.h>
@@ -131,6 +132,48 @@ bool IsText(const parquet::ColumnDescriptor& column) {
 
 }  // namespace
 
+namespace {
+
+// Hands on the pages of a chunk; knows how many records they hold.
+class CountingPageReader final : public parquet::PageReader {
+ public:
+  // Data pages whose records all lie before `skip` are passed over, unread and not decompressed.
+  CountingPageReader(std::unique_ptr<parquet::PageReader> inner, std::uint64_t skip)
+      : inner_(std::move(inner)) {
+    if (skip == 0) return;
+    inner_->set_data_page_filter([this, skip](const parquet::DataPageStats& page) {
+      const auto records = static_cast<std::uint64_t>(std::max<std::int32_t>(page.num_values, 0));
+      if (end_ != passed_ || records == 0 || passed_ + records > skip) return false;
+      passed_ += records;
+      end_ = passed_;
+      return true;
+    });
+  }
+
+  std::shared_ptr<parquet::Page> NextPage() override {
+    std::shared_ptr<parquet::Page> page = inner_->NextPage();
+    if (page != nullptr && page->type() != parquet::PageType::DICTIONARY_PAGE) {
+      const auto& data = static_cast<const parquet::DataPage&>(*page);
+      end_ += static_cast<std::uint64_t>(std::max<std::int32_t>(data.num_values(), 0));
+    }
+    return page;
+  }
+  void set_max_page_header_size(std::uint32_t size) override {
+    inner_->set_max_page_header_size(size);
+  }
+
+  std::uint64_t passed() const { return passed_; }
+  // Of the chunk: where the page ends that was handed on last.
+  std::uint64_t end() const { return end_; }
+
+ private:
+  const std::unique_ptr<parquet::PageReader> inner_;
+  std::uint64_t passed_ = 0;
+  std::uint64_t end_ = 0;
+};
+
+}  // namespace
+
 struct ws_arrow_shard {
   ws_arrow_file file;
   std::uint64_t footer_bytes;
@@ -148,6 +191,7 @@ struct ws_arrow_reader {
   std::unique_ptr<parquet::ParquetFileReader> parquet;
   std::shared_ptr<parquet::RowGroupReader> row_group;
   std::shared_ptr<parquet::ColumnReader> column;
+  const CountingPageReader* pages = nullptr;          // of `column`
   parquet::ByteArrayReader* values_reader = nullptr;  // `column`
   std::int16_t max_definition_level = 0;
   StatusCode over_limit = StatusCode::kDataCorruption;
@@ -283,6 +327,11 @@ void SkipRecords(ws_arrow_reader* reader, std::uint64_t skip) {
                                            " records, so none at " + std::to_string(skip) +
                                            ": the position is of another version of the file");
   }
+  if (skip > 0) {
+    // Reads the first page that is not passed over.
+    reader->values_reader->HasNext();
+    reader->position = reader->pages->passed();
+  }
   while (reader->position < skip) {
     const std::int64_t skipped =
         reader->values_reader->Skip(static_cast<std::int64_t>(skip - reader->position));
@@ -326,7 +375,12 @@ std::int32_t OpenReader(const ws_arrow_shard* shard, std::uint32_t row_group, st
         reader->file, Properties(&reader->pool, shard->footer_bytes), shard->metadata);
     if (reader->records > 0) {
       reader->row_group = reader->parquet->RowGroup(static_cast<int>(row_group));
-      reader->column = reader->row_group->Column(static_cast<int>(column));
+      auto pages = std::make_unique<CountingPageReader>(
+          reader->row_group->GetColumnPageReader(static_cast<int>(column)), skip);
+      reader->pages = pages.get();
+      reader->column = parquet::ColumnReader::Make(
+          reader->row_group->metadata()->schema()->Column(static_cast<int>(column)),
+          std::move(pages), &reader->pool);
       reader->max_definition_level = reader->column->descr()->max_definition_level();
       reader->values_reader = static_cast<parquet::ByteArrayReader*>(reader->column.get());
       reader->levels.resize(kBatchValues);
@@ -382,6 +436,12 @@ std::int32_t Read(ws_arrow_reader* reader, std::uint64_t limit, const ws_arrow_t
   });
 }
 
+std::uint64_t Decoded(const ws_arrow_reader* reader) {
+  if (reader->pages == nullptr) return 0;
+  const std::uint64_t end = std::min(reader->pages->end(), reader->records);
+  return end - std::min(end, reader->position);
+}
+
 #define WS_TEXT(x) #x
 #define WS_TEXT_OF(x) WS_TEXT(x)
 
@@ -398,11 +458,12 @@ constexpr ws_arrow_glue kGlue = {
     OpenReader,
     CloseReader,
     Read,
+    Decoded,
 };
 
 }  // namespace
 
 // The name is the ABI's. NOLINTNEXTLINE(readability-identifier-naming)
-extern "C" __attribute__((visibility("default"))) const ws_arrow_glue* widestream_arrow_glue_v1() {
+extern "C" __attribute__((visibility("default"))) const ws_arrow_glue* widestream_arrow_glue_v2() {
   return &kGlue;
 }

@@ -18,8 +18,8 @@ extern "C" {
 
 /* C names. NOLINTBEGIN(readability-identifier-naming) */
 
-#define WS_ARROW_GLUE_VERSION 1
-#define WS_ARROW_GLUE_SYMBOL "widestream_arrow_glue_v1"
+#define WS_ARROW_GLUE_VERSION 2
+#define WS_ARROW_GLUE_SYMBOL "widestream_arrow_glue_v2"
 
 /* Every function returns 0 or a code of widestream::StatusCode, and then fills the error. */
 typedef struct ws_arrow_error {
@@ -76,7 +76,8 @@ typedef struct ws_arrow_glue {
   /* Checks that the column's chunk lies inside the file and has one value a record. */
   int32_t (*row_group)(const ws_arrow_shard* shard, uint32_t row_group, uint32_t column,
                        ws_arrow_row_group* out, ws_arrow_error* error);
-  /* Reads one column of one row group, beginning after `skip` records. The memory of the reader is
+  /* Reads one column of one row group, beginning after `skip` records, without decoding the pages
+   * that lie before. The memory of the reader is
    * limited by what the footer says of the chunk and by `memory_bytes`. */
   int32_t (*open_reader)(const ws_arrow_shard* shard, uint32_t row_group, uint32_t column,
                          uint64_t skip, uint64_t memory_bytes, ws_arrow_reader** reader,
@@ -86,6 +87,8 @@ typedef struct ws_arrow_glue {
    * footer promised is an error. */
   int32_t (*read)(ws_arrow_reader* reader, uint64_t limit, const ws_arrow_text** texts,
                   uint64_t* count, ws_arrow_error* error);
+  /* How many records can be read before the next page is: they are in memory, decoded. */
+  uint64_t (*decoded)(const ws_arrow_reader* reader);
 } ws_arrow_glue;
 
 /* The type of the one exported function. */
