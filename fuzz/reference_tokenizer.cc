@@ -295,7 +295,12 @@ std::vector<std::string_view> Words(std::string_view pattern, std::string_view t
   return words;
 }
 
-std::size_t CountCharacters(std::string_view text) { return Letters(text).size(); }
+std::vector<std::size_t> CharacterBegins(std::string_view text) {
+  std::vector<std::size_t> begins;
+  for (const Letter& letter : Letters(text)) begins.push_back(letter.begin);
+  begins.push_back(text.size());
+  return begins;
+}
 
 std::vector<std::uint32_t> Vocabulary::MergeWord(std::string_view word) const {
   constexpr std::uint32_t kNever = 0xFFFFFFFF;

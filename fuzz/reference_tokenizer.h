@@ -25,8 +25,8 @@ extern const char* const kDeepSeek3Regexes[3];
 // character of no class.
 std::vector<std::string_view> Words(std::string_view pattern, std::string_view text);
 
-// How many characters `text` has, each bad byte counted as one.
-std::size_t CountCharacters(std::string_view text);
+// The byte at which each character of `text` begins, and its size; a bad byte is a character.
+std::vector<std::size_t> CharacterBegins(std::string_view text);
 
 // Not thread-safe while it is filled in.
 struct Vocabulary {
