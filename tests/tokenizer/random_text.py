@@ -37,17 +37,60 @@ _MARKS = [
 ]
 _SPACES = [
     *(" ", " ", "  ", "    ", "\t", "\t\t", "\n", "\n\n", "\r\n", "\r\n\r\n", "\r", "\n\r", " \n", "\t\r\n ", "\x0b"),
-    *("\x0c", "\x1c", "\x1d", "\x1e", "\x1f", "\x85", "\xa0", "\u1680", "\u180e", "\u2000", "\u200a", "\u200b", "\u2028"),
+    *(
+        "\x0c",
+        "\x1c",
+        "\x1d",
+        "\x1e",
+        "\x1f",
+        "\x85",
+        "\xa0",
+        "\u1680",
+        "\u180e",
+        "\u2000",
+        "\u200a",
+        "\u200b",
+        "\u2028",
+    ),
     *("\u2029", "\u202f", "\u205f", "\u3000", "\ufeff"),
 ]
 _DIGITS = [
     *[(0x30, 0x39), (0x30, 0x39), (0x30, 0x39), (0x30, 0x39), (0x660, 0x669), (0x966, 0x96F), (0xFF10, 0xFF19)],
     *[(0xB2, 0xB3), (0xBC, 0xBE), (0x2070, 0x2089), (0x2150, 0x218B), (0x2460, 0x24FF), (0x3007, 0x3007)],
-    *[(0x3021, 0x3029), (0x3220, 0x3229), (0x1D7CE, 0x1D7FF), (0x10D40, 0x10D49), (0x1CCF0, 0x1CCF9), (0x11DE0, 0x11DE9)],
+    *[
+        (0x3021, 0x3029),
+        (0x3220, 0x3229),
+        (0x1D7CE, 0x1D7FF),
+        (0x10D40, 0x10D49),
+        (0x1CCF0, 0x1CCF9),
+        (0x11DE0, 0x11DE9),
+    ],
 ]
 _PICTURES = [(0x1F300, 0x1F64F), (0x1F680, 0x1F6FF), (0x1F900, 0x1F9FF), (0x1FA70, 0x1FAFF), (0x2600, 0x27BF)]
 _SIGNS = [
-    *("!", "?", ".", ",", "...", "-", "--", "_", "__", "/", "//", "/\n", "\\", "$", "+", "=", "<|", "|>", "{", "}", "()"),
+    *(
+        "!",
+        "?",
+        ".",
+        ",",
+        "...",
+        "-",
+        "--",
+        "_",
+        "__",
+        "/",
+        "//",
+        "/\n",
+        "\\",
+        "$",
+        "+",
+        "=",
+        "<|",
+        "|>",
+        "{",
+        "}",
+        "()",
+    ),
     *(");\n", "*/\r\n", '"', "#", "&", "@", "^", "~", "`", "\u2014", "\u2026", "\u3001", "\u300c", "\uff01", "\u20ac"),
     *("\xd7", "\u2192", "\u2211", "\xa9", "\xb0", "\u309b", "\u30fb", "\u30a0", "<|endoftext|>", "<|im_start|>"),
 ]
@@ -79,7 +122,9 @@ def _mixed(rng: random.Random) -> str:
 
 
 def _marked(rng: random.Random) -> str:
-    base = rng.choice(["a", "e", "O", "A", " ", "1", "!", "\n", "", "\u0915", "\u1100", "\u30ab", "\u03b9", "\u1ea1", "x"])
+    base = rng.choice(
+        ["a", "e", "O", "A", " ", "1", "!", "\n", "", "\u0915", "\u1100", "\u30ab", "\u03b9", "\u1ea1", "x"]
+    )
     # Several of one script, so that they are put in order and composed by a normalizer.
     near = [rng.choice(_MARKS[:1] * 6 + _MARKS)]
     return base + "".join(_of(rng, near if rng.random() < 0.8 else _MARKS) for _ in range(rng.randint(1, 4)))
@@ -102,7 +147,9 @@ def _picture(rng: random.Random) -> str:
         return rng.choice("0123456789#*") + "\ufe0f\u20e3"
     if kind == 2:
         return "\U0001f3f4" + "".join(_of(rng, [(0xE0061, 0xE007A)]) for _ in range(3)) + "\U000e007f"
-    joined = [_of(rng, _PICTURES) + rng.choice(["", "", "\ufe0f", chr(rng.randint(0x1F3FB, 0x1F3FF))]) for _ in range(kind)]
+    joined = [
+        _of(rng, _PICTURES) + rng.choice(["", "", "\ufe0f", chr(rng.randint(0x1F3FB, 0x1F3FF))]) for _ in range(kind)
+    ]
     return "\u200d".join(joined)
 
 
@@ -156,17 +203,35 @@ def random_texts(seed: int, count: int) -> Iterator[str]:
 
 # Not UTF-8: lone continuations, parts of characters, overlong forms, surrogates, beyond the last code point.
 BAD_BYTES = [
-    *(b"\x80", b"\xbf", b"\xa9", b"\xc2", b"\xe2\x82", b"\xf0\x9f\x91", b"\xf0\x9f", b"\xc0\xaf", b"\xc1\xbf", b"\xe0\x80\xaf"),
-    *(b"\xf0\x80\x80\xaf", b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xed\xa0\xbd\xed\xb8\x80", b"\xf4\x90\x80\x80", b"\xf8\x88"),
+    *(
+        b"\x80",
+        b"\xbf",
+        b"\xa9",
+        b"\xc2",
+        b"\xe2\x82",
+        b"\xf0\x9f\x91",
+        b"\xf0\x9f",
+        b"\xc0\xaf",
+        b"\xc1\xbf",
+        b"\xe0\x80\xaf",
+    ),
+    *(
+        b"\xf0\x80\x80\xaf",
+        b"\xed\xa0\x80",
+        b"\xed\xbf\xbf",
+        b"\xed\xa0\xbd\xed\xb8\x80",
+        b"\xf4\x90\x80\x80",
+        b"\xf8\x88",
+    ),
     *(b"\xfe", b"\xff", b"\xf5\x80\x80\x80", b"\xe4\xb8"),
 ]
 
 
-def random_bytes(seed: int, count: int, *, ascii_only: bool = False) -> Iterator[bytes]:
-    """``count`` texts of which most hold bytes that are not UTF-8; ``ascii_only``: what is UTF-8 is ASCII."""
+def random_bytes(seed: int, count: int) -> Iterator[bytes]:
+    """``count`` texts of which most hold bytes that are not UTF-8."""
     rng = random.Random(seed)
     for text in random_texts(seed + 1, count):
-        data = text.encode("ascii", "ignore") if ascii_only else text.encode()
+        data = text.encode()
         for _ in range(rng.randint(0, 3)):
             at = rng.randint(0, len(data))
             data = data[:at] + rng.choice(BAD_BYTES) + data[at:]
