@@ -8,6 +8,7 @@ byte is a private-use character (class "other", as documented), and tiktoken mer
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import random
 from collections.abc import Callable
@@ -35,8 +36,10 @@ from tests.tokenizer.families import (
     QWEN2,
     byte_alphabet,
     merges_of,
+    p50k_ranks,
     read_ranks,
     vocabulary_path,
+    write_ranks,
 )
 from widestream import errors
 from widestream._core import Tokenizer
@@ -303,3 +306,20 @@ def test_errors_are_also_the_builtin_ones(tmp_path: Path) -> None:
     assert Tokenizer.from_file(file, pattern="gpt2").encode("az").tolist() == [97, 122]
     with pytest.raises(errors.InvalidArgumentError, match="r50k_base, whose pattern"):
         Tokenizer.from_file(str(vocabulary_path("r50k_base.tiktoken")), pattern="cl100k")
+
+
+def test_p50k_is_known_by_its_content(tmp_path: Path) -> None:
+    ranks = p50k_ranks(read_ranks(vocabulary_path("r50k_base.tiktoken")))
+    file = tmp_path / "p50k_base.tiktoken"
+    write_ranks(ranks, file)
+    published = "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069"  # which tiktoken pins
+    assert hashlib.sha256(file.read_bytes()).hexdigest() == published
+    ours = Tokenizer.from_file(str(file))
+    assert ours.vocabulary_size == 50281 and ours.special_token_id(END) == 50256
+    assert ours.encode("x" + " " * 25 + "\n").tolist() == [87, 50280, 198]
+    assert ours.decode(np.array([50256, 50280], ours.encode("").dtype)) == END.encode() + b" " * 25
+    # The same gap in another file is damage.
+    ranks[b" " * 26] = ranks.pop(b" " * 25)
+    write_ranks(ranks, file)
+    with pytest.raises(errors.InvalidArgumentError, match="no line has rank 50256 though line 50280 has rank 50280"):
+        Tokenizer.from_file(str(file), pattern="gpt2")

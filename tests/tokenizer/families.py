@@ -103,6 +103,10 @@ def p50k_ranks(r50k: Ranks) -> Ranks:
     return r50k | {b" " * run: 50257 + i for i, run in enumerate(range(2, 26))}
 
 
+def write_ranks(ranks: Ranks, path: Path) -> None:
+    path.write_bytes(b"".join(base64.b64encode(token) + b" %d\n" % rank for token, rank in ranks.items()))
+
+
 def byte_alphabet() -> dict[int, str]:
     """The printable character that tokenizer.json files draw for each byte."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -254,15 +258,14 @@ def make_family(name: str, folder: Path, *, small: bool) -> Family:
     if not json_file.is_file() and not (name == "cl100k" and small):
         made = tokenizer_json(ranks, regexes, nfc=name == "qwen3", ignore_merges=name == "llama3")
         json_file.write_text(made, encoding="utf-8")
-    if pattern or name == "r50k":
-        known = substitute or len(ranks) not in (50256, 100256, 199998)
+    if pattern or name in ("r50k", "p50k"):
         # A known vocabulary has its own pattern; without its last token it is not known.
         if substitute:
             ranks = dict(list(ranks.items())[:-1])
             json_file.unlink()
             json_file.write_text(tokenizer_json(ranks, regexes), encoding="utf-8")
-        rank_file.write_bytes(b"".join(base64.b64encode(t) + b" %d\n" % rank for t, rank in ranks.items()))
-        ours = ws.Tokenizer.from_file(rank_file, pattern=pattern if known else "")
+        write_ranks(ranks, rank_file)
+        ours = ws.Tokenizer.from_file(rank_file, pattern=pattern if substitute else "")
     else:
         ours = ws.Tokenizer.from_file(json_file)
 

@@ -67,6 +67,7 @@ def shares(total_bytes: int) -> dict[Path, int]:
     return result
 
 
+@pytest.mark.timeout(400)
 def test_sixty_megabytes_give_the_ids_of_released_tokenizers(family: Family) -> None:
     asked = shares(MEGABYTES * 1_000_000)
     assert sum(asked.values()) >= 0.99 * MEGABYTES * 1_000_000, "widestream fetch ci brings more than that"
