@@ -96,33 +96,33 @@ Set Is(const char* ascii) {
     return l.code_point < 0x80 && characters.find(static_cast<char>(l.code_point)) != kMany;
   };
 }
-Set Of(std::vector<CharacterClass> categories) {
+Set Of(const std::vector<CharacterClass>& categories) {
   return [categories](const Letter& l) {
     return std::find(categories.begin(), categories.end(), l.category) != categories.end();
   };
 }
-Set Either(Set a, Set b) {
+Set Either(const Set& a, const Set& b) {
   return [a, b](const Letter& l) { return a(l) || b(l); };
 }
-Set Not(Set a) {
+Set Not(const Set& a) {
   return [a](const Letter& l) { return !a(l); };
 }
 const Set& L() {
-  static const Set kSet =
+  static const Set set_of =
       Of({CharacterClass::kUpper, CharacterClass::kLower, CharacterClass::kLetter});
-  return kSet;
+  return set_of;
 }
 const Set& N() {
-  static const Set kSet = Of({CharacterClass::kNumber});
-  return kSet;
+  static const Set set_of = Of({CharacterClass::kNumber});
+  return set_of;
 }
 const Set& Space() {
-  static const Set kSet = Of({CharacterClass::kSpace});
-  return kSet;
+  static const Set set_of = Of({CharacterClass::kSpace});
+  return set_of;
 }
 const Set& LineEnd() {
-  static const Set kSet = Is("\r\n");
-  return kSet;
+  static const Set set_of = Is("\r\n");
+  return set_of;
 }
 
 // 's 't 're 've 'm 'll 'd at `at`: the end, or nothing.
@@ -133,7 +133,7 @@ std::optional<std::size_t> Contraction(const Text& text, std::size_t at, std::si
     bool equal = true;
     for (std::size_t i = 0; i < word.size() && equal; ++i) {
       const std::uint32_t c = text[at + i].code_point;
-      const auto wanted = static_cast<std::uint32_t>(word[i]);
+      const auto wanted = static_cast<std::uint32_t>(static_cast<unsigned char>(word[i]));
       const bool upper = i > 0 && c == wanted - ('a' - 'A');
       const bool long_s = word[i] == 's' && c == 0x17F;  // its simple case folding is s
       equal = c == wanted || (any_case && (upper || long_s));
@@ -198,8 +198,8 @@ void Cut(const Splitter& splitter, const Text& text, Span span, std::vector<Span
 }
 
 const Alternative& SpaceBeforeVisible() {
-  static const Alternative kAlternative{{{Space(), 1, kMany}}, Then::kNoVisible};
-  return kAlternative;
+  static const Alternative alternative{{{Space(), 1, kMany}}, Then::kNoVisible};
+  return alternative;
 }
 
 std::vector<Splitter> SplittersOf(std::string_view pattern) {
