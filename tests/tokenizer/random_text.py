@@ -164,6 +164,14 @@ def _unassigned(rng: random.Random) -> str:
     return found
 
 
+def _run(rng: random.Random) -> str:
+    # Around the sizes at which a tokenizer changes its way.
+    unit = rng.choice(
+        ["a", "ab", " ", "\t", "\n", "\r\n", "7", "!", "-", "\u4e2d", "\u0301", "\u0430", "\u200d", "\xa0"]
+    )
+    return unit * max(rng.choice([4, 8, 15, 16, 31, 32, 63, 64, 100, 128]) // len(unit) + rng.randint(-1, 1), 1)
+
+
 CLASSES: dict[str, Draw] = {
     "contractions": _contraction,
     "mixed scripts": _mixed,
@@ -173,6 +181,7 @@ CLASSES: dict[str, Draw] = {
     "emoji": _picture,
     "private use": _private,
     "unassigned": _unassigned,
+    "long runs": _run,
     "signs": lambda rng: rng.choice(_SIGNS),
     "ASCII": lambda rng: rng.choice(["", " "]) + rng.choice(_ASCII),
     "low code points": lambda rng: _any(rng, 0, 0x3000),

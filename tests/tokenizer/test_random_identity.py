@@ -6,14 +6,13 @@ its own where the environment has none.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from tokenizers.normalizers import NFC
 
-from tests.tokenizer.families import FAMILIES, ROOT, Family, check_texts, install_fastokens, make_family
+from tests.tokenizer.families import FAMILIES, Family, bring_fastokens, check_texts, make_family
 from tests.tokenizer.random_text import BAD_BYTES, CLASSES, random_bytes, random_texts
 
 FEW = 3000
@@ -75,7 +74,7 @@ def test_texts_are_the_same_for_a_seed_and_of_every_class() -> None:
     joined = "".join(texts)
     for part in ("\r\n", "'\u017f", "\u200d", "\U0001f1e6", "\ue000", "\u0378", "\ufe0f\u20e3", "\t", "\u0301"):
         assert part in joined or len(part) == 1
-    assert sum(0xE000 <= ord(c) < 0xF900 for c in joined) > 100 and len(CLASSES) == 12
+    assert sum(0xE000 <= ord(c) < 0xF900 for c in joined) > 100 and len(CLASSES) == 13
     data = b"".join(random_bytes(3, 2000))
     assert all(bad in data for bad in BAD_BYTES)
 
@@ -94,9 +93,7 @@ def test_random_bytes_give_the_ids_of_the_documented_rule(family: Family) -> Non
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_million_random_texts_give_the_ids_of_released_tokenizers(name: str, tmp_path: Path) -> None:
-    why = install_fastokens(ROOT / "build" / "peers")
-    if why:
-        warnings.warn(f"compared without fastokens, which pip cannot install: {why}", stacklevel=1)
+    bring_fastokens()
     family = make_family(name, tmp_path, small=False)
     print(f"{name}: {', '.join(family.peers)}{', another vocabulary' if family.substitute else ''}")
     assert check_texts(family, random_texts(100 + FAMILIES.index(name), MANY))[0] == MANY
