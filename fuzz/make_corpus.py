@@ -49,14 +49,15 @@ def write_parquet(folder: Path) -> None:
 
 def write_tokenizers(folder: Path) -> None:
     script = Path(__file__).parent / "make_tokenizer_corpus.py"
-    subprocess.run([sys.executable, str(script), str(folder)], check=True)
+    folders = [str(folder / name) for name in ("tokenizer_file_fuzz", "tokenizer_differential_fuzz")]
+    subprocess.run([sys.executable, str(script), *folders], check=True)
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
     write_jsonl(folder / "jsonl_fuzz")
     write_parquet(folder / "parquet_glue_fuzz")
-    write_tokenizers(folder / "tokenizer_file_fuzz")
+    write_tokenizers(folder)
 
 
 if __name__ == "__main__":

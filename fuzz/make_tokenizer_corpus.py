@@ -1,4 +1,7 @@
-"""Writes seed inputs for tokenizer_file_fuzz: python fuzz/make_tokenizer_corpus.py FOLDER."""
+"""Writes seed inputs for tokenizer_file_fuzz and, into a second folder, for tokenizer_differential_fuzz.
+
+python fuzz/make_tokenizer_corpus.py FILE_FOLDER DIFFERENTIAL_FOLDER
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,17 @@ def tokenizer_json(cl100k: bool, pairs: bool) -> bytes:
     return json.dumps(document).encode()
 
 
+def write_differential(folder: Path) -> None:
+    """For each of its 78 vocabularies text as it is, and text of its pieces."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for vocabulary in range(78):
+        pieces = bytes((vocabulary * 31 + 7 * i * i) % 256 for i in range(40))
+        (folder / f"text_{vocabulary}").write_bytes(bytes([vocabulary, 0, 5, 9]) + TEXT)
+        (folder / f"pieces_{vocabulary}").write_bytes(bytes([vocabulary, 1 + vocabulary % 8 * 2, 80, 30]) + pieces)
+
+
 def main() -> None:
+    write_differential(Path(sys.argv[2]))
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     seeds = {

@@ -165,62 +165,71 @@ bool IsHanOrKana(const char* p, const char* end) {
 constexpr ClassSet kWordClasses = kLetterClasses | SetOf(CharacterClass::kMark);
 constexpr ClassSet kSignClasses = SetOf(CharacterClass::kPunctuation, CharacterClass::kSymbol);
 
-// The end of [\p{L}\p{M}]* from p on, within its piece.
-const char* DeepSeekLettersEnd(const char* p, const char* end) {
-  while (p != end) {
-    const Character character = CharacterAt(p, end);
-    if (!IsIn(character.character_class, kWordClasses) || IsHanOrKana(p, end)) break;
-    p += character.bytes;
+// Text is cut three times: at numbers, at runs of Han and Kana, and each piece by the rest, those
+// runs too, which hold a few signs and marks. A piece ends at a number and where `kana` changes.
+template <bool kKana>
+class DeepSeekPiece {
+ public:
+  explicit DeepSeekPiece(const char* end) : end_(end) {}
+
+  // The end of the word that starts at p, which is no number.
+  const char* WordEnd(const char* p) const {
+    const Character first = CharacterAt(p, end_);
+    const char* q = p + first.bytes;
+    const CharacterClass c = first.character_class;
+    const bool sign = IsIn(c, kSignClasses);
+    if (sign && first.bytes == 1 && IsAsciiLetter(q)) {
+      while (IsAsciiLetter(q)) ++q;
+      return q;
+    }
+    if (IsIn(c, kLetterClasses)) return LettersEnd(q);
+    if (!sign && !IsLineEnd(*p)) {
+      const char* const letters = LettersEnd(q);
+      if (letters != q || c == CharacterClass::kMark) return letters;
+    }
+    if (sign || (*p == ' ' && IsIn(ClassAt(q), kSignClasses))) {
+      while (IsIn(ClassAt(q), kSignClasses)) q += CharacterAt(q, end_).bytes;
+      while (!kKana && q != end_ && IsLineEnd(*q)) ++q;
+      return q;
+    }
+    if (c == CharacterClass::kSpace) {
+      const SpaceRun run = ScanSpace(p, end_);
+      if (run.line_end_stop != nullptr) return run.line_end_stop;
+      const bool piece_ends = IsIn(ClassAt(run.end), kNumberClasses);
+      return piece_ends || run.last == p ? run.end : run.last;
+    }
+    // A run that no alternative matches; its last character may lead letters.
+    while (ClassAt(q) == CharacterClass::kOther) {
+      const char* const next = q + CharacterAt(q, end_).bytes;
+      if (LettersEnd(next) != next) break;
+      q = next;
+    }
+    return q;
   }
-  return p;
-}
+
+ private:
+  bool IsAsciiLetter(const char* at) const {
+    return at != end_ && static_cast<unsigned char>((*at | 0x20) - 'a') < 26;
+  }
+  // A number where the piece ends: it is like the end of the text.
+  CharacterClass ClassAt(const char* at) const {
+    return at == end_ || IsHanOrKana(at, end_) != kKana ? CharacterClass::kNumber
+                                                        : CharacterAt(at, end_).character_class;
+  }
+  // The end of [\p{L}\p{M}]* from p on.
+  const char* LettersEnd(const char* p) const {
+    while (IsIn(ClassAt(p), kWordClasses)) p += CharacterAt(p, end_).bytes;
+    return p;
+  }
+
+  const char* end_;
+};
 
 const char* DeepSeek3WordEnd(const char* p, const char* end) {
   const Character first = CharacterAt(p, end);
-  const char* q = p + first.bytes;
-  const CharacterClass c = first.character_class;
-  if (c == CharacterClass::kNumber) return NumbersEnd<3>(q, end);
-  if (IsHanOrKana(p, end)) {
-    while (IsHanOrKana(q, end)) q += 3;
-    return q;
-  }
-  const auto ascii_letter = [end](const char* at) {
-    return at != end && static_cast<unsigned char>((*at | 0x20) - 'a') < 26;
-  };
-  const bool sign = IsIn(c, kSignClasses);
-  if (sign && first.bytes == 1 && ascii_letter(q)) {
-    while (ascii_letter(q)) ++q;
-    return q;
-  }
-  if (IsIn(c, kLetterClasses)) return DeepSeekLettersEnd(q, end);
-  if (!sign && !IsLineEnd(*p)) {
-    const char* const letters = DeepSeekLettersEnd(q, end);
-    if (letters != q || c == CharacterClass::kMark) return letters;
-  }
-  const auto class_at = [end](const char* at) {
-    // A number, Han or Kana begins another piece, which is like the end of the text.
-    return at == end || IsHanOrKana(at, end) ? CharacterClass::kNumber
-                                             : CharacterAt(at, end).character_class;
-  };
-  if (sign || (*p == ' ' && IsIn(class_at(q), kSignClasses))) {
-    // Signs are neither Han nor Kana, except that the ranges hold a few: those end the piece.
-    while (IsIn(class_at(q), kSignClasses)) q += CharacterAt(q, end).bytes;
-    while (q != end && IsLineEnd(*q)) ++q;
-    return q;
-  }
-  if (c == CharacterClass::kSpace) {
-    const SpaceRun run = ScanSpace(p, end);
-    if (run.line_end_stop != nullptr) return run.line_end_stop;
-    const bool piece_ends = IsIn(class_at(run.end), kNumberClasses);
-    return piece_ends || run.last == p ? run.end : run.last;
-  }
-  // A run that no alternative matches; its last character may lead letters.
-  while (class_at(q) == CharacterClass::kOther) {
-    const char* const next = q + CharacterAt(q, end).bytes;
-    if (DeepSeekLettersEnd(next, end) != next) break;
-    q = next;
-  }
-  return q;
+  if (first.character_class == CharacterClass::kNumber) return NumbersEnd<3>(p + first.bytes, end);
+  return IsHanOrKana(p, end) ? DeepSeekPiece<true>(end).WordEnd(p)
+                             : DeepSeekPiece<false>(end).WordEnd(p);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ enum class Pattern : std::uint8_t {
   kO200k,
   // kCl100kLineEnd with one number a word: \p{N}. Qwen 2 and 3, which also normalize to NFC.
   kQwen2,
-  // DeepSeek V3: first cut at \p{N}{1,3}, then at runs of Han and Kana, then the rest by
+  // DeepSeek V3: first cut at \p{N}{1,3}, then at runs of Han and Kana, then every piece by
   // [!-/:-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*
   //   |\s*[\r\n]+|\s+(?!\S)|\s+ ; what none of these matches is a word too.
   kDeepSeek3,

@@ -55,6 +55,23 @@ TEST(Gpt2Words, CutLikeTheRegex) {
   EXPECT_EQ(Gpt2(" "), (Words{" "}));
 }
 
+TEST(DeepSeek3Words, RunsOfHanAndKanaAreCutAtTheirSigns) {
+  const auto cut = [](std::string_view text) { return Cut(text, Pattern::kDeepSeek3); };
+  // Hiragana A, the double hyphen (Pd), the middle dot (Po), the voiced sound mark (Sk).
+  EXPECT_EQ(cut("\xE3\x81\x82\xE3\x82\xA0"), (Words{"\xE3\x81\x82", "\xE3\x82\xA0"}));
+  EXPECT_EQ(cut("\xE3\x81\x82\xE3\x83\xBB\xE4\xB8\xAD"),
+            (Words{"\xE3\x81\x82", "\xE3\x83\xBB", "\xE4\xB8\xAD"}));
+  EXPECT_EQ(cut("\xE3\x83\xBB\xE3\x82\x9B\n"), (Words{"\xE3\x83\xBB\xE3\x82\x9B", "\n"}));
+  // A combining mark (Mn) goes with its letter; what is unassigned leads one.
+  EXPECT_EQ(cut("\xE3\x81\x82\xE3\x82\x99\xE4\xB8\xAD"),
+            (Words{"\xE3\x81\x82\xE3\x82\x99\xE4\xB8\xAD"}));
+  EXPECT_EQ(cut("\xE3\x81\x82\xE3\x82\x97\xE3\x81\x82"),
+            (Words{"\xE3\x81\x82", "\xE3\x82\x97\xE3\x81\x82"}));
+  // Others are another piece.
+  EXPECT_EQ(cut("a\xE4\xB8\xAD 12"), (Words{"a", "\xE4\xB8\xAD", " ", "12"}));
+  EXPECT_EQ(cut("!\xE3\x83\xBB.\n"), (Words{"!", "\xE3\x83\xBB", ".\n"}));
+}
+
 TEST(Cl100kWords, CutLikeTheRegex) {
   EXPECT_EQ(Cl100k("it'S 12345 (foo)\r\n\r\nx"),
             (Words{"it", "'S", " ", "123", "45", " (", "foo", ")\r\n\r\n", "x"}));

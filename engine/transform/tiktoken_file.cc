@@ -1,7 +1,8 @@
 // Reads .tiktoken files: one line per token, the base64 of its bytes, a space, its rank. The rank
 // is both the id and the merge priority. Special tokens and the pattern are not in such files: the
-// two published vocabularies that we know are recognised by their content, any other has no special
+// published vocabularies that we know are recognised by their content, any other has no special
 // tokens and needs the pattern from the caller.
+#include <algorithm>
 #include <array>
 #include <unordered_map>
 
@@ -23,6 +24,12 @@ const std::vector<KnownVocabulary>& KnownVocabularies() {
       {"r50k_base",
        50256,
        "5ab56ae7c2e726e9a817f8fa8fb37e35",
+       Pattern::kGpt2,
+       {{"<|endoftext|>", 50256}}},
+      // The 50256 of r50k and, behind the special token, runs of 2 to 25 spaces.
+      {"p50k_base",
+       50281,
+       "34c25016657e45670c11263b5f4c477d",
        Pattern::kGpt2,
        {{"<|endoftext|>", 50256}}},
       {"cl100k_base",
@@ -168,39 +175,54 @@ Result<Vocabulary> ReadTiktoken(std::string_view bytes, const std::string& name,
   vocabulary.merge_by_id = true;
   vocabulary.whole_words_first = true;
   // With a gap the largest rank may be far above the number of tokens: tell it before allocating.
-  const std::uint32_t expected = static_cast<std::uint32_t>(by_rank.size());
+  // Only p50k_base has one, at the id of its special token.
+  constexpr std::uint32_t kP50kGap = 50256;
+  constexpr std::uint32_t kP50kRanks = 50280;
+  const bool may_be_p50k = by_rank.size() == kP50kRanks && largest == kP50kRanks;
+  const std::uint32_t expected = static_cast<std::uint32_t>(by_rank.size()) + (may_be_p50k ? 1 : 0);
+  const auto gap = [&](std::uint32_t rank) {
+    return Status::InvalidArgument(
+        name + ": no line has rank " + std::to_string(rank) + " though line " +
+        std::to_string(by_rank[largest].first) + " has rank " + std::to_string(largest) +
+        "; ranks must run from 0 without a gap. The file may be cut: get it again");
+  };
   for (std::uint32_t rank = 0; rank < expected; ++rank) {
     const auto found = by_rank.find(rank);
-    if (found == by_rank.end()) {
-      return Status::InvalidArgument(
-          name + ": no line has rank " + std::to_string(rank) + " though line " +
-          std::to_string(by_rank[largest].first) + " has rank " + std::to_string(largest) +
-          "; ranks must run from 0 without a gap. The file may be cut: get it again");
+    if (found != by_rank.end()) {
+      vocabulary.tokens.push_back(*found->second.second);
+    } else if (may_be_p50k && rank == kP50kGap) {
+      vocabulary.tokens.emplace_back();
+    } else {
+      return gap(rank);
     }
-    vocabulary.tokens.push_back(*found->second.second);
   }
-  WS_RETURN_IF_ERROR(CheckVocabulary(vocabulary, name));
 
   const std::string digest = TokensDigest(vocabulary.tokens);
-  for (const KnownVocabulary& known : KnownVocabularies()) {
-    if (vocabulary.tokens.size() != known.tokens || digest != known.digest) continue;
-    if (pattern && *pattern != known.pattern) {
-      return Status::InvalidArgument(name + ": this is " + known.name + ", whose pattern is \"" +
-                                     PatternName(known.pattern) + "\", not \"" +
+  const auto known = std::find_if(
+      KnownVocabularies().begin(), KnownVocabularies().end(), [&](const KnownVocabulary& one) {
+        return vocabulary.tokens.size() == one.tokens && digest == one.digest;
+      });
+  if (known != KnownVocabularies().end()) {
+    if (pattern && *pattern != known->pattern) {
+      return Status::InvalidArgument(name + ": this is " + known->name + ", whose pattern is \"" +
+                                     PatternName(known->pattern) + "\", not \"" +
                                      PatternName(*pattern) + "\"; leave the pattern out");
     }
-    vocabulary.pattern = known.pattern;
-    for (const auto& [special, id] : known.special_tokens) {
+    vocabulary.pattern = known->pattern;
+    for (const auto& [special, id] : known->special_tokens) {
       vocabulary.special_tokens[special] = id;
       vocabulary.added_tokens.push_back({.name = special, .id = id});
     }
+    WS_RETURN_IF_ERROR(CheckVocabulary(vocabulary, name));
     return vocabulary;
   }
+  if (may_be_p50k) return gap(kP50kGap);
+  WS_RETURN_IF_ERROR(CheckVocabulary(vocabulary, name));
   if (!pattern) {
     return Status::InvalidArgument(
         name +
         ": a .tiktoken file does not say how text is cut into words, and this one is none of "
-        "r50k_base, cl100k_base and o200k_base; give the pattern it was trained with: " +
+        "r50k_base, p50k_base, cl100k_base and o200k_base; give the pattern it was trained with: " +
         PatternNames());
   }
   vocabulary.pattern = *pattern;
