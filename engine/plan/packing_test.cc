@@ -1,8 +1,11 @@
 #include "engine/plan/packing.h"
 
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <numeric>
+#include <set>
 
 #include "engine/base/rng.h"
 
@@ -82,6 +85,58 @@ TEST(PackRows, EqualsTheDefinition) {
     EXPECT_EQ(packing.rows, expected) << seed;
     EXPECT_EQ(packing.left, left) << seed;
   }
+}
+
+// The definition with a search tree of the open rows, for sizes where trying every row is too slow.
+Packing PackByTree(const std::vector<std::uint32_t>& lengths, std::size_t carried,
+                   std::uint32_t rows, std::uint32_t capacity) {
+  std::vector<std::uint32_t> order(lengths.size());
+  std::iota(order.begin(), order.end(), 0U);
+  const auto longer = [&](std::uint32_t a, std::uint32_t b) { return lengths[a] > lengths[b]; };
+  std::stable_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(carried), longer);
+  std::stable_sort(order.begin() + static_cast<std::ptrdiff_t>(carried), order.end(), longer);
+  std::set<std::pair<std::uint32_t, std::uint32_t>> open;
+  for (std::uint32_t row = 0; row < rows; ++row) open.emplace(capacity, row);
+  Packing packing;
+  packing.rows.resize(rows);
+  for (const std::uint32_t piece : order) {
+    const auto fit = open.lower_bound({lengths[piece], 0});
+    if (fit == open.end()) {
+      packing.left.push_back(piece);
+      continue;
+    }
+    const auto [free, row] = *fit;
+    open.erase(fit);
+    packing.rows[row].push_back(piece);
+    open.emplace(free - lengths[piece], row);
+  }
+  std::sort(packing.left.begin(), packing.left.end());
+  return packing;
+}
+
+// Rows on both sides of the border between the two forms of search, from few pieces of long rows to
+// many of short ones, with many equal lengths and with hardly any.
+RC_GTEST_PROP(PackRows, EqualsTheDefinitionAtEveryScale, ()) {
+  const auto draw = [](std::uint64_t low, std::uint64_t high) {
+    return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<std::uint64_t>(low, high + 1));
+  };
+  const auto capacity = static_cast<std::uint32_t>(std::uint64_t{1} << draw(0, 17)) +
+                        static_cast<std::uint32_t>(draw(0, 70));
+  const std::uint64_t count = draw(0, 3000);
+  const std::uint64_t longest = draw(1, capacity);
+  const std::uint64_t seed = draw(0, 1U << 30);
+  std::vector<std::uint32_t> lengths(count);
+  std::uint64_t sum = 0;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    lengths[i] = 1 + static_cast<std::uint32_t>(RandomBelow(longest, seed, 1, 0, i));
+    sum += lengths[i];
+  }
+  const auto rows = static_cast<std::uint32_t>(1 + sum / capacity + draw(0, 3));
+  const std::size_t carried = draw(0, count);
+  const Packing expected = PackByTree(lengths, carried, rows, capacity);
+  const Packing packing = PackRows(lengths, carried, rows, capacity);
+  RC_ASSERT(packing.rows == expected.rows);
+  RC_ASSERT(packing.left == expected.left);
 }
 
 }  // namespace
