@@ -13,7 +13,8 @@ import widestream as ws
 from tests.support.jobs import fingerprint, small_job
 from tests.support.ranks import run
 from widestream.errors import InvalidArgumentError
-from widestream.loader.broadcast import Broadcaster, pack, unpack
+from widestream.loader.broadcast import Broadcaster
+from widestream.loader.packed_tensors import pack, unpack
 
 WORKER = str(Path(__file__).with_name("broadcast_worker.py"))
 ROOT = str(Path(__file__).resolve().parents[2])

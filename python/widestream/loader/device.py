@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from widestream.errors import InvalidArgumentError
 from widestream.loader.batch import Microbatch
-from widestream.loader.broadcast import pack, unpack
+from widestream.loader.packed_tensors import pack, unpack
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from widestream.loader.broadcast import pack, unpack
+from widestream.loader.packed_tensors import pack, unpack
 from widestream.train.loss import Targets
 from widestream.train.ranks import Ranks
 
