@@ -56,7 +56,8 @@ std::int64_t ForwardScratchFloats(const Shape& shape) {
 
 std::int64_t BackwardScratchFloats(const Shape& shape) {
   return BlockTokens(shape) * (3 * Wide(shape) + 3 * Narrow(shape) + OfToken(shape)) +
-         2 * OfToken(shape) + shape.n + static_cast<std::int64_t>(shape.n) * shape.n;
+         2 * OfToken(shape) + shape.n + static_cast<std::int64_t>(shape.n) * shape.n +
+         static_cast<std::int64_t>(shape.Columns()) * shape.d;
 }
 
 std::int64_t GroupNormScratchFloats(std::int64_t channels) { return 3 * channels; }

@@ -219,19 +219,48 @@ struct TokenGradients {
   float* coefficient;  // the coefficients' gradient, [n, c]
 };
 
+// With many slots the read's and the carry's coefficients have gradients that fill vectors.
+inline bool TransposesGradients(const Shape& s) {
+  const int columns = s.m + s.n;
+  return s.carry == Carry::kGhc && s.n >= 16 &&
+         (columns + kLanes - 1) / kLanes * kLanes <= s.Columns();
+}
+
+// Gradients of the read and carry coefficients, [n, m + n] of [n, c], by one product with the
+// gradients of x and h_new, transposed into `transposed` [d, c]. It overwrites columns behind them.
+inline void TransposedGradients(const Shape& s, const TokenGradients& token, float* transposed) {
+  const int columns = (s.m + s.n + kLanes - 1) / kLanes * kLanes;
+  for (int k = 0; k < s.d; ++k) {
+    float* to = transposed + static_cast<std::int64_t>(k) * columns;
+    for (int j = 0; j < s.m; ++j) to[j] = token.gradient_x[static_cast<std::int64_t>(j) * s.d + k];
+    const float* from = token.gradient_new + k;
+    for (int j = 0; j < s.n; ++j) to[s.m + j] = from[static_cast<std::int64_t>(j) * s.d];
+    for (int j = s.m + s.n; j < columns; ++j) to[j] = 0;
+  }
+  AnySources from;
+  from.term[0] = {token.h, 1, s.d, transposed, columns, s.d};
+  from.terms = 1;
+  Mix(from, s.n, columns, token.coefficient, s.Columns());
+}
+
 // Gradients of one token's coefficients.
-inline void CoefficientGradients(const Shape& s, const TokenGradients& token, const float* given) {
+inline void CoefficientGradients(const Shape& s, const TokenGradients& token, const float* given,
+                                 float* transposed) {
   const int columns = s.Columns();
   float* out = token.coefficient;
   Zero(out, static_cast<std::int64_t>(s.n) * columns);
-  if (token.gradient_x != nullptr) {
+  const bool together =
+      TransposesGradients(s) && token.gradient_x != nullptr && token.gradient_new != nullptr;
+  if (together) {
+    TransposedGradients(s, token, transposed);
+  } else if (token.gradient_x != nullptr) {
     Dots(token.h, s.d, s.n, token.gradient_x, s.d, s.m, s.d, out, columns);
   }
   if (token.gradient_new != nullptr) {
     Dots(token.gradient_new, s.d, s.n, token.z, s.d, s.m, s.d, out + s.WriteColumn(), columns);
-    if (s.carry == Carry::kGhc) {
+    if (s.carry == Carry::kGhc && !together) {
       Dots(token.h, s.d, s.n, token.gradient_new, s.d, s.n, s.d, out + s.m, columns);
-    } else if (s.carry != Carry::kIdentity) {
+    } else if (s.carry != Carry::kGhc && s.carry != Carry::kIdentity) {
       float gradient[kMaxSinkhornSlots * kMaxSinkhornSlots];
       float column_log[kMaxSinkhornSlots];
       float weights[24];
@@ -337,6 +366,8 @@ inline void BackwardRange(const BackwardArguments& a, std::int64_t begin, std::i
   float* slope_buffer = scratch.Take(block * of_token);
   float* shrink = scratch.Take(s.n);
   float* matrix = scratch.Take(static_cast<std::int64_t>(s.n) * s.n);
+  float* transposed =
+      TransposesGradients(s) ? scratch.Take(static_cast<std::int64_t>(s.d) * columns) : nullptr;
   float* statics = nullptr;
   float* scale = nullptr;
   float* weight_t = nullptr;
@@ -405,7 +436,8 @@ inline void BackwardRange(const BackwardArguments& a, std::int64_t begin, std::i
       token.coefficient = a.gradient_coefficients_out != nullptr ? a.gradient_coefficients_out + at
                                                                  : gradient_buffer;
       CoefficientGradients(
-          s, token, a.gradient_coefficients != nullptr ? a.gradient_coefficients + at : nullptr);
+          s, token, a.gradient_coefficients != nullptr ? a.gradient_coefficients + at : nullptr,
+          transposed);
       float* slope = slope_buffer + t * of_token;
       if (slopes) {
         AngleGradients(s, a.mixer, token.coefficient, a.angle + at, a.rho + (first + t) * s.n,

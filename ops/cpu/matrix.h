@@ -106,9 +106,8 @@ void MixBlock(const AnySources& from, int j0, int width, float* out, std::ptrdif
   if (column < width) MixTile<J, 1>(from, j0, column, width - column, out, out_stride);
 }
 
-// out row j (j < rows, `width` numbers) = bases + terms. `out` may be a base, but no term's rows.
-inline void Mix(const AnySources& from, int rows, int width, float* out,
-                std::ptrdiff_t out_stride) {
+inline void MixBlocks(const AnySources& from, int rows, int width, float* out,
+                      std::ptrdiff_t out_stride) {
   int j = 0;
 #if defined(__AVX512F__)
   for (; j + 8 <= rows; j += 8) MixBlock<8>(from, j, width, out, out_stride);
@@ -127,6 +126,51 @@ inline void Mix(const AnySources& from, int rows, int width, float* out,
       return MixBlock<1>(from, j, width, out, out_stride);
     default:
       return;
+  }
+}
+
+// Rows that a packed tile of MixPacked holds.
+constexpr int kPackedRows = 256;
+
+// Many rows from many rows: tile by tile of columns, each tile of the sources copied together
+// first. It stays in the first-level cache for all blocks of rows, and rows a power of two apart do
+// not evict each other.
+inline void MixPacked(const AnySources& from, int rows, int width, float* out,
+                      std::ptrdiff_t out_stride) {
+  constexpr int kTile = 2 * kLanes;
+  alignas(64) float packed[kPackedRows * kTile];
+  int column = 0;
+  for (; column + kTile <= width; column += kTile) {
+    AnySources tile = from;
+    float* next = packed;
+    for (int t = 0; t < from.terms; ++t) {
+      tile.term[t].rows = next;
+      tile.term[t].row_stride = kTile;
+      const float* row = from.term[t].rows + column;
+      for (int k = 0; k < from.term[t].count; ++k, next += kTile, row += from.term[t].row_stride) {
+        Store(next, Load(row));
+        Store(next + kLanes, Load(row + kLanes));
+      }
+    }
+    for (int b = 0; b < from.bases; ++b) tile.base[b].rows += column;
+    MixBlocks(tile, rows, kTile, out + column, out_stride);
+  }
+  if (column == width) return;
+  AnySources rest = from;
+  for (int t = 0; t < from.terms; ++t) rest.term[t].rows += column;
+  for (int b = 0; b < from.bases; ++b) rest.base[b].rows += column;
+  MixBlocks(rest, rows, width - column, out + column, out_stride);
+}
+
+// out row j (j < rows, `width` numbers) = bases + terms. `out` may be a base, but no term's rows.
+inline void Mix(const AnySources& from, int rows, int width, float* out,
+                std::ptrdiff_t out_stride) {
+  int count = 0;
+  for (int t = 0; t < from.terms; ++t) count += from.term[t].count;
+  if (rows > kMixRows && count >= 16 && count <= kPackedRows && width >= 4 * kLanes) {
+    MixPacked(from, rows, width, out, out_stride);
+  } else {
+    MixBlocks(from, rows, width, out, out_stride);
   }
 }
 
