@@ -7,14 +7,14 @@
 namespace widestream::ops {
 
 namespace baseline {
-extern const KernelTable kTable;
+extern const KernelTable isa_table;
 }
 #if defined(WS_HAS_AVX)
 namespace avx2 {
-extern const KernelTable kTable;
+extern const KernelTable isa_table;
 }
 namespace avx512 {
-extern const KernelTable kTable;
+extern const KernelTable isa_table;
 }
 #endif
 
@@ -36,7 +36,7 @@ const KernelTable& Best() {
     const KernelTable* table = hidden ? nullptr : KernelsFor(name);
     if (table != nullptr) return *table;
   }
-  return baseline::kTable;
+  return baseline::isa_table;
 }
 
 }  // namespace
@@ -74,16 +74,16 @@ std::int64_t ChunkTokens(std::int64_t tokens) {
 }
 
 const KernelTable* KernelsFor(const char* name) {
-  if (std::strcmp(name, "baseline") == 0) return &baseline::kTable;
+  if (std::strcmp(name, "baseline") == 0) return &baseline::isa_table;
 #if defined(WS_HAS_AVX)
   if (std::strcmp(name, "avx2") == 0) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &avx2::kTable
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &avx2::isa_table
                                                                            : nullptr;
   }
   if (std::strcmp(name, "avx512") == 0) {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")
-               ? &avx512::kTable
+               ? &avx512::isa_table
                : nullptr;
   }
 #endif

@@ -16,8 +16,8 @@ void SumChunks(const float* partial, std::int64_t chunks, std::int64_t size, std
 
 }  // namespace
 
-extern const KernelTable kTable;
-const KernelTable kTable = {WS_ISA_NAME,    ForwardRange,           BackwardRange,
-                            GroupNormRange, GroupNormBackwardRange, SumChunks};
+extern const KernelTable isa_table;
+const KernelTable isa_table = {WS_ISA_NAME,    ForwardRange,           BackwardRange,
+                               GroupNormRange, GroupNormBackwardRange, SumChunks};
 
 }  // namespace widestream::ops::WS_ISA

@@ -18,7 +18,7 @@ struct Case {
   Carry carry;
 };
 
-const Case kCases[] = {
+constexpr Case kCases[] = {
     {1, 4, 33, Carry::kGhc},      {2, 3, 16, Carry::kGhc},  {3, 5, 7, Carry::kGhc},
     {4, 8, 64, Carry::kGhc},      {8, 16, 40, Carry::kGhc}, {8, 64, 4, Carry::kGhc},
     {8, 16, 72, Carry::kGhc},     {6, 18, 70, Carry::kGhc}, {1, 1, 1, Carry::kGhc},

@@ -53,20 +53,20 @@ class Parameters {
     const std::int64_t n = shape.n;
     const std::int64_t d = shape.d;
     statics_ = Float32(op, "statics", statics, {n, c});
-    mixer_.statics = Floats(*statics_);
+    mixer_.statics = Floats(statics_);
     mixer_.eps = static_cast<float>(eps);
     STD_TORCH_CHECK(
         scale.has_value() == weight.has_value() && scale.has_value() == gain.has_value(), op,
         ": scale, weight and gain are given together (dynamic coefficients) or not at all");
-    if (!scale.has_value()) return;
+    if (!scale.has_value() || !weight.has_value() || !gain.has_value()) return;
     scale_ = Float32(op, "scale", *scale, {n, c});
     weight_ = Float32(op, "weight", *weight, {d, c});
     gain_ = Float32(op, "gain", *gain, {d});
-    mixer_.scale = Floats(*scale_);
+    mixer_.scale = Floats(scale_);
     by_row_.resize(static_cast<std::size_t>(c * d));
     by_column_.resize(static_cast<std::size_t>(c * d));
-    const float* from = Floats(*weight_);
-    const float* factor = Floats(*gain_);
+    const float* from = Floats(weight_);
+    const float* factor = Floats(gain_);
     for (std::int64_t i = 0; i < d; ++i) {
       for (std::int64_t k = 0; k < c; ++k) {
         by_row_[i * c + k] = by_column_[k * d + i] = from[i * c + k] * factor[i];
@@ -83,20 +83,20 @@ class Parameters {
   std::array<Tensor, 4> Gradients(const Shape& shape, const std::vector<float>& total) const {
     const std::int64_t c = shape.Columns();
     const std::int64_t d = shape.d;
-    Tensor of_statics = NewFloats(*statics_, {shape.n, c});
+    Tensor of_statics = NewFloats(statics_, {shape.n, c});
     std::memcpy(of_statics.mutable_data_ptr(), total.data(), OfToken(shape) * sizeof(float));
     if (!dynamic()) {
-      return {of_statics, NewFloats(*statics_, {0}), NewFloats(*statics_, {0}),
-              NewFloats(*statics_, {0})};
+      return {of_statics, NewFloats(statics_, {0}), NewFloats(statics_, {0}),
+              NewFloats(statics_, {0})};
     }
-    Tensor of_scale = NewFloats(*statics_, {shape.n, c});
+    Tensor of_scale = NewFloats(statics_, {shape.n, c});
     std::memcpy(of_scale.mutable_data_ptr(), total.data() + OfToken(shape),
                 OfToken(shape) * sizeof(float));
-    Tensor of_weight = NewFloats(*statics_, {d, c});
-    Tensor of_gain = NewFloats(*statics_, {d});
+    Tensor of_weight = NewFloats(statics_, {d, c});
+    Tensor of_gain = NewFloats(statics_, {d});
     const float* folded = total.data() + 2 * OfToken(shape);
-    const float* weight = Floats(*weight_);
-    const float* gain = Floats(*gain_);
+    const float* weight = Floats(weight_);
+    const float* gain = Floats(gain_);
     float* to_weight = MutableFloats(of_weight);
     float* to_gain = MutableFloats(of_gain);
     for (std::int64_t i = 0; i < d; ++i) {
@@ -112,10 +112,10 @@ class Parameters {
 
  private:
   Mixer mixer_;
-  Optional statics_;
-  Optional scale_;
-  Optional weight_;
-  Optional gain_;
+  Tensor statics_;
+  Tensor scale_;
+  Tensor weight_;
+  Tensor gain_;
   std::vector<float> by_row_;
   std::vector<float> by_column_;
 };
@@ -187,8 +187,9 @@ ReadOutputs MakeReadOutputs(const Shape& shape, const Parameters& parameters, co
   return out;
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> GhcPre(Tensor h, Tensor statics, Optional scale,
-                                                  Optional weight, Optional gain, std::int64_t m,
+std::tuple<Tensor, Tensor, Tensor, Tensor> GhcPre(Tensor h, const Tensor& statics,
+                                                  const Optional& scale, const Optional& weight,
+                                                  const Optional& gain, std::int64_t m,
                                                   std::int64_t carry, double eps) {
   const Shape shape = MakeShape("ghc_pre", h, m, carry);
   h = State("ghc_pre", "the wide state", h, {h.size(0), shape.n, shape.d});
@@ -220,11 +221,9 @@ Tensor GhcPost(Tensor h, Tensor z, Tensor coefficients, std::int64_t m, std::int
   return h_new;
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> GhcPostPre(Tensor h, Tensor z,
-                                                              Tensor coefficients, Tensor statics,
-                                                              Optional scale, Optional weight,
-                                                              Optional gain, std::int64_t m,
-                                                              std::int64_t carry, double eps) {
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> GhcPostPre(
+    Tensor h, Tensor z, Tensor coefficients, const Tensor& statics, const Optional& scale,
+    const Optional& weight, const Optional& gain, std::int64_t m, std::int64_t carry, double eps) {
   const Shape shape = MakeShape("ghc_post_pre", h, m, carry);
   const std::int64_t tokens = h.size(0);
   ForwardArguments arguments;
@@ -298,8 +297,8 @@ Tensor GhcPostGradientZ(Tensor gradient, Tensor coefficients, std::int64_t m, st
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> GhcBackward(
     Optional gradient_x, Optional gradient_new, Optional gradient_coefficients, Tensor h,
-    Optional z, Tensor angle, Tensor rho, Tensor statics, Optional scale, Optional weight,
-    Optional gain, std::int64_t m, std::int64_t carry) {
+    Optional z, Tensor angle, Tensor rho, const Tensor& statics, const Optional& scale,
+    const Optional& weight, const Optional& gain, std::int64_t m, std::int64_t carry) {
   const char* op = "ghc_backward";
   const Shape shape = MakeShape(op, h, m, carry);
   const std::int64_t tokens = h.size(0);
@@ -378,6 +377,8 @@ std::vector<Tensor> GhcRebuild(Tensor h, std::vector<Tensor> z, std::vector<Tens
   }
   const std::int64_t of_token = OfToken(shape);
   const std::int64_t block = BlockTokens(shape);
+  const std::int64_t wide = static_cast<std::int64_t>(shape.n) * shape.d;
+  const std::int64_t narrow = static_cast<std::int64_t>(shape.m) * shape.d;
   // Block by block through all sub-layers, so that a state is still in cache when it is carried on.
   ParallelRanges((tokens + block - 1) / block, Grain(shape) / block,
                  ForwardScratchFloats(shape) + block * of_token,
@@ -385,27 +386,26 @@ std::vector<Tensor> GhcRebuild(Tensor h, std::vector<Tensor> z, std::vector<Tens
                    float* coefficients = scratch + ForwardScratchFloats(shape);
                    for (std::int64_t b = begin; b < end; ++b) {
                      const std::int64_t first = b * block;
-                     const std::int64_t stop = std::min(tokens, first + block);
+                     const std::int64_t count_here = std::min(tokens - first, block);
                      for (std::size_t i = 0; i < count; ++i) {
                        const Mixer& mixer = parameters[i].mixer();
-                       const Tensor& state = i == 0 ? h : states[i - 1];
                        ForwardArguments write;
                        write.shape = shape;
-                       write.h = Array(state);
-                       write.z = Array(z[i]);
-                       write.h_new = Out(states[i]);
+                       write.h = Array(i == 0 ? h : states[i - 1], first * wide);
+                       write.z = Array(z[i], first * narrow);
+                       write.h_new = Out(states[i], first * wide);
                        write.coefficients = mixer.statics;
                        if (mixer.scale != nullptr) {
                          ForwardArguments read;
                          read.shape = shape;
                          read.h = write.h;
                          read.mixer = mixer;
-                         read.next_coefficients = coefficients - first * of_token;
-                         Kernels().forward(read, first, stop, scratch);
-                         write.coefficients = coefficients - first * of_token;
+                         read.next_coefficients = coefficients;
+                         Kernels().forward(read, 0, count_here, scratch);
+                         write.coefficients = coefficients;
                          write.coefficient_stride = of_token;
                        }
-                       Kernels().forward(write, first, stop, scratch);
+                       Kernels().forward(write, 0, count_here, scratch);
                      }
                    }
                  });

@@ -68,12 +68,19 @@ inline Number NumberOf(const Tensor& tensor) {
   return tensor.scalar_type() == ScalarType::Float ? Number::kFloat32 : Number::kBFloat16;
 }
 
-inline ConstArray Array(const Tensor& tensor) {
-  return {tensor.const_data_ptr(), NumberOf(tensor)};
+// The tensor's numbers from `offset` on.
+inline ConstArray Array(const Tensor& tensor, std::int64_t offset = 0) {
+  const Number number = NumberOf(tensor);
+  const std::int64_t bytes = offset * (number == Number::kFloat32 ? 4 : 2);
+  return {static_cast<const char*>(tensor.const_data_ptr()) + bytes, number};
 }
-inline MutableArray Out(const Tensor& tensor) {
-  return {tensor.mutable_data_ptr(), NumberOf(tensor)};
+
+inline MutableArray Out(const Tensor& tensor, std::int64_t offset = 0) {
+  const Number number = NumberOf(tensor);
+  const std::int64_t bytes = offset * (number == Number::kFloat32 ? 4 : 2);
+  return {static_cast<char*>(tensor.mutable_data_ptr()) + bytes, number};
 }
+
 inline const float* Floats(const Tensor& tensor) {
   return static_cast<const float*>(tensor.const_data_ptr());
 }
