@@ -95,7 +95,13 @@ def _summary(cells: list[dict[str, Any]], head: dict[str, Any], threads: int, qu
     rows: list[tuple[str, str, float, str, float]] = [
         ("P5-eager", f"geometric mean of {len(cells)} cells", statistics.geometric_mean(eager), "times eager", 4.0),
         ("P5-worst", _label(cells[worst], threads), eager[worst], "times eager", 1.5),
-        ("P5-floor", "geometric mean of (1,4) and (2,3)", statistics.geometric_mean(bound), "of the copy bandwidth", 0.6),
+        (
+            "P5-floor",
+            "geometric mean of (1,4) and (2,3)",
+            statistics.geometric_mean(bound),
+            "of the copy bandwidth",
+            0.6,
+        ),
     ]
     if compiled:
         value = statistics.geometric_mean(compiled)

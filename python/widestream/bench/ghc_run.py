@@ -86,6 +86,10 @@ def _milliseconds(function: Callable[[], object]) -> float:
     return (time.perf_counter() - begin) * 1e3
 
 
+def _step_milliseconds(step: Step, mixer: GHCMixer, values: list[Tensor], gradients: list[Tensor]) -> float:
+    return _milliseconds(lambda: _run(step, mixer, values, gradients))
+
+
 def copy_bandwidth() -> float:
     """Bytes a second, read and written, of a copy too large for any cache; the best of five."""
     source = torch.ones(1 << 26)
@@ -100,9 +104,7 @@ def _post_pre(mixer: GHCMixer, values: list[Tensor]) -> Callable[[], object]:
     h_Tnd, z_TD = (value.detach() for value in values)
     parameters = tuple(p if p is None else p.detach() for p in mixer.operator_parameters())
     coefficients_Tnc = torch.ops.widestream.ghc_pre(h_Tnd, *parameters, mixer.m, 0, mixer.eps)[1]
-    return lambda: torch.ops.widestream.ghc_post_pre(
-        h_Tnd, z_TD, coefficients_Tnc, *parameters, mixer.m, 0, mixer.eps
-    )
+    return lambda: torch.ops.widestream.ghc_post_pre(h_Tnd, z_TD, coefficients_Tnc, *parameters, mixer.m, 0, mixer.eps)
 
 
 def measure_cell(cell: dict[str, Any], bandwidth: float) -> dict[str, Any]:
@@ -117,10 +119,7 @@ def measure_cell(cell: dict[str, Any], bandwidth: float) -> dict[str, Any]:
         steps.append(torch.compile(_composite(mixer), fullgraph=True, mode=mode))
     for step in steps:
         _run(step, mixer, values, gradients)
-    rounds = [
-        [_milliseconds(lambda step=step: _run(step, mixer, values, gradients)) for step in steps]
-        for _ in range(cell["pairs"])
-    ]
+    rounds = [[_step_milliseconds(step, mixer, values, gradients) for step in steps] for _ in range(cell["pairs"])]
     post_pre = _post_pre(mixer, values)
     post_pre()
     forward = min(_milliseconds(post_pre) for _ in range(max(3, cell["pairs"])))
