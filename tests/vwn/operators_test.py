@@ -1,5 +1,6 @@
 """The fused operators against the float64 composite path: values, derivatives, torch.compile, refusals."""
 
+import copy
 import os
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from widestream.vwn import GHC, GHCMixer, operators
+from widestream.vwn import GHC, GHCMixer, SegmentMix, VWNConfig, operators
 
 pytestmark = pytest.mark.skipif(not operators.load(), reason="the package was built without torch's operators")
 
@@ -223,6 +224,22 @@ def test_group_norm_equals_the_float64_formula(group, dtype):
     torch.testing.assert_close(y.double(), normed, atol=1e-5, rtol=2**-8 if low else 1e-5)
     torch.testing.assert_close(found[0].double(), expected[0], atol=1e-2 if low else 1e-5, rtol=2**-8 if low else 1e-5)
     torch.testing.assert_close(found[1].double(), expected[1], atol=1e-4, rtol=1e-5)
+
+
+def test_segment_mix_equals_the_float64_module():
+    torch.manual_seed(0)
+    mix = SegmentMix(VWNConfig(vocabulary_size=7, d_model=12, layers=1, heads=2, ffn_width=8, m=2, n=3))
+    with torch.no_grad():
+        mix.state_norm.weight.normal_()
+    exact = copy.deepcopy(mix).double()
+    h, e = (torch.randn(140, 18, requires_grad=True) for _ in range(2))
+    hd, ed = (x.detach().double().requires_grad_() for x in (h, e))
+    found, expected = mix(h, e), exact(hd, ed)
+    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)
+    up = torch.randn(140, 18)
+    ours = torch.autograd.grad(found, [h, e, *mix.parameters()], up)
+    for a, b in zip(ours, torch.autograd.grad(expected, [hd, ed, *exact.parameters()], up.double()), strict=True):
+        torch.testing.assert_close(a.double(), b, atol=1e-4, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dynamic", [True, False])

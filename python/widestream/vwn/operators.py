@@ -150,6 +150,17 @@ def group_norm(x: Tensor, gain: Tensor, group: int, eps: float) -> Tensor:
     return cast(Tensor, y.view(x.shape))
 
 
+def segment_mix(a_TW: Tensor, b_TW: Tensor, weight: Tensor) -> Tensor:
+    """g_i = W [a_i ; b_i] for each segment of d numbers; `weight` [d, 2d]. Returns [segments, d].
+
+    Two products of PyTorch's into one result: the pairs [a_i ; b_i] are never put together in memory.
+    """
+    width = weight.shape[0]
+    of_a, of_b = weight[:, :width], weight[:, width:]
+    first = a_TW.reshape(-1, width) @ of_a.T
+    return torch.addmm(first, b_TW.reshape(-1, width), of_b.T)
+
+
 def rebuild(
     h_Tnd: Tensor, z_TD: Sequence[Tensor], parameters: Sequence[Parameters], m: int, carry: Carry, eps: float
 ) -> list[Tensor]:

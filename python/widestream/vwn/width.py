@@ -137,8 +137,17 @@ class SegmentMix(nn.Module):
 
     def forward(self, h_TW: Tensor, e_TW: Tensor) -> Tensor:
         """Mixed wide state [T, rD] of the state and the embedding, both [T, rD]."""
+        if operators.serves(h_TW) and operators.serves(e_TW) and self.state_norm.weight.dtype != torch.float64:
+            a_TW = _whole_norm(self.state_norm, h_TW)
+            b_TW = _whole_norm(self.embedding_norm, e_TW).to(a_TW.dtype)
+            mixed = operators.segment_mix(a_TW, b_TW, self.linear.weight)
+            return mixed.view(h_TW.shape).to(h_TW.dtype)
         slots = (*h_TW.shape[:-1], self.n, self.slot_width)
         a = self.state_norm(h_TW).view(slots)
         b = self.embedding_norm(e_TW).view(slots)
         mixed: Tensor = self.linear(torch.cat((a, b.to(a.dtype)), dim=-1))
         return mixed.view(h_TW.shape).to(h_TW.dtype)
+
+
+def _whole_norm(norm: nn.RMSNorm, x_TW: Tensor) -> Tensor:
+    return operators.group_norm(x_TW, norm.weight, x_TW.shape[-1], norm.eps or 0.0)
