@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 #include <tuple>
 
 #include "ops/torch/tensors.h"
@@ -148,14 +149,15 @@ std::vector<float> RunBackward(BackwardArguments arguments, std::int64_t tokens,
   const std::int64_t size = PartialFloats(arguments.shape, arguments.mixer.scale != nullptr);
   const std::int64_t chunk = ChunkTokens(tokens);
   const std::int64_t chunks = (tokens + chunk - 1) / chunk;
-  std::vector<float> partial(static_cast<std::size_t>(chunks * size));
-  arguments.partial = partial.data();
+  const auto partial =
+      std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(chunks * size));
+  arguments.partial = partial.get();
   arguments.chunk_tokens = chunk;
   ParallelRanges(
       chunks, 1, scratch_floats, [&](std::int64_t begin, std::int64_t end, float* scratch) {
         Kernels().backward(arguments, begin * chunk, std::min(tokens, end * chunk), scratch);
       });
-  return SumOfChunks(partial, chunks, size);
+  return SumOfChunks(partial.get(), chunks, size);
 }
 
 struct ReadOutputs {

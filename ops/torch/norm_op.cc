@@ -1,6 +1,7 @@
 // widestream::group_norm and its backward: grouped RMSNorm with a gain a channel.
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <tuple>
 
 #include "ops/torch/tensors.h"
@@ -54,20 +55,21 @@ std::tuple<Tensor, Tensor> GroupNormBackward(Tensor gradient, Tensor x, Tensor g
   Tensor of_gain = NewFloats(x, {arguments.channels});
   const std::int64_t chunk = ChunkTokens(tokens);
   const std::int64_t chunks = (tokens + chunk - 1) / chunk;
-  std::vector<float> partial(static_cast<std::size_t>(chunks * arguments.channels));
+  const auto partial = std::make_unique_for_overwrite<float[]>(
+      static_cast<std::size_t>(chunks * arguments.channels));
   arguments.gain = Floats(gain);
   arguments.x = Array(x);
   arguments.rho = MutableFloats(rho);
   arguments.gradient_y = Array(gradient);
   arguments.gradient_x = Out(of_x);
-  arguments.partial = partial.data();
+  arguments.partial = partial.get();
   arguments.chunk_tokens = chunk;
   ParallelRanges(chunks, 1, GroupNormScratchFloats(arguments.channels),
                  [&](std::int64_t begin, std::int64_t end, float* scratch) {
                    Kernels().group_norm_backward(arguments, begin * chunk,
                                                  std::min(tokens, end * chunk), scratch);
                  });
-  const std::vector<float> total = SumOfChunks(partial, chunks, arguments.channels);
+  const std::vector<float> total = SumOfChunks(partial.get(), chunks, arguments.channels);
   std::memcpy(of_gain.mutable_data_ptr(), total.data(), total.size() * sizeof(float));
   return {of_x, of_gain};
 }

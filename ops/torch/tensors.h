@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -103,17 +104,19 @@ void ParallelRanges(std::int64_t count, std::int64_t grain, std::int64_t scratch
                     const Body& body) {
   if (count == 0) return;
   torch::stable::parallel_for(0, count, grain, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<float> scratch(static_cast<std::size_t>(scratch_floats));
-    body(begin, end, scratch.data());
+    // Not filled with zeros: most of it is not touched with float32 states.
+    const auto scratch =
+        std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(scratch_floats));
+    body(begin, end, scratch.get());
   });
 }
 
 // The second stage of a parameter gradient: the chunks' sums, added in order.
-inline std::vector<float> SumOfChunks(const std::vector<float>& partial, std::int64_t chunks,
+inline std::vector<float> SumOfChunks(const float* partial, std::int64_t chunks,
                                       std::int64_t size) {
   std::vector<float> total(static_cast<std::size_t>(size));
   ParallelRanges(size, 8192, 0, [&](std::int64_t begin, std::int64_t end, float*) {
-    Kernels().sum_chunks(partial.data(), chunks, size, begin, end, total.data());
+    Kernels().sum_chunks(partial, chunks, size, begin, end, total.data());
   });
   return total;
 }
