@@ -77,3 +77,11 @@ def test_tokenizer():
     for figure in figures:
         check({**figure, "pairs": figure["pairs"][:1]})
         assert "other ids" not in figure["checked"]
+
+
+def test_ghc():
+    pytest.importorskip("torch")
+    figures = quick("ghc")
+    assert [figure["id"] for figure in figures] == ["P5-cell", "P5-cell", "P5-eager", "P5-worst", "P5-floor"]
+    for figure in figures:
+        check(figure)

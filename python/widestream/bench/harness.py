@@ -19,6 +19,7 @@ WORKLOADS: dict[str, str] = {
     "delivery": "hand-over, bandwidth and memory of one host that feeds the ranks of a node",
     "tokenizer": "P7: MB/s of the tokenizer alone, against fastokens, tiktoken and tokenizers; threads, decode, load, memory",
     "wait": "P10: how long a training waits for data, and its step beside that on mock data",
+    "ghc": "P5: the fused VWN operators, forward and backward, against eager and compiled PyTorch and the memory floor",
     "overhead": "engine time a record with the tokenizer excluded, and import time",
 }
 
@@ -53,9 +54,17 @@ def run_workload(name: str, *, quick: bool, options: dict[str, Any] | None = Non
     yield from run(quick=quick, **(options or {}))
 
 
-def in_process(module: str, arguments: dict[str, Any], cpus: set[int] | None = None) -> dict[str, Any]:
-    """Runs ``python -m module JSON`` and returns the JSON object that it prints last. ``cpus``: pinned to these."""
-    environment = dict(os.environ, TOKENIZERS_PARALLELISM="false", OMP_NUM_THREADS="1")
+def in_process(
+    module: str,
+    arguments: dict[str, Any],
+    cpus: set[int] | None = None,
+    variables: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """Runs ``python -m module JSON`` and returns the JSON object that it prints last.
+
+    ``cpus``: pinned to these. ``variables``: further ones of its environment.
+    """
+    environment = dict(os.environ, TOKENIZERS_PARALLELISM="false", OMP_NUM_THREADS="1", **(variables or {}))
     process = subprocess.run(
         [sys.executable, "-m", module, json.dumps(arguments)],
         capture_output=True,

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from widestream.vwn import operators
 from widestream.vwn.carries import carry_matrix, initial_carry
 from widestream.vwn.config import CARRY_LIMITS, Carry
 
@@ -70,6 +71,7 @@ class GHCMixer(nn.Module):
         self.d_model, self.m, self.n, self.slot_width = d_model, m, n, d_model // m
         self.dynamic, self.carry, self.eps = dynamic, carry, eps
         self.dyn_scale_init = dyn_scale_init
+        operators.load()
         static = initial_coefficients(m, n, carry, read_offset)
         self.static = nn.Parameter(static)
         if dynamic:
@@ -84,6 +86,32 @@ class GHCMixer(nn.Module):
 
         super()._apply(keep_precision, recurse)  # type: ignore[no-untyped-call]
         return self
+
+    def fused(self, h_Tnd: Tensor) -> bool:
+        """Whether the fused operators take this state; else the formulas below run as PyTorch's own operators."""
+        return operators.serves(h_Tnd) and self.static.dtype == torch.float32
+
+    def operator_parameters(self) -> operators.Parameters:
+        """static, scale, weight and gain, in the order of the operators; the last three None when static."""
+        if not self.dynamic:
+            return self.static, None, None, None
+        return self.static, self.scale, self.weight, self.gain
+
+    def enter(self, h_Tnd: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """(x [T, D], what `leave` needs): the read, by the fused operators where they serve the state."""
+        if self.fused(h_Tnd):
+            x_TD, *held = operators.enter(h_Tnd, self.operator_parameters(), self.m, self.carry, self.eps)
+            return x_TD, tuple(held)
+        coefficients_Tnc = self.coefficients(h_Tnd)
+        return self.read(h_Tnd, coefficients_Tnc), (coefficients_Tnc,)
+
+    def leave(self, h_Tnd: Tensor, z_TD: Tensor, held: tuple[Tensor, ...]) -> Tensor:
+        """The next wide state [T, n, d]; `held` is what `enter` gave for the same state."""
+        if len(held) == 1:
+            return self.write(h_Tnd, z_TD, held[0])
+        if z_TD.dtype not in (torch.float32, torch.bfloat16):
+            z_TD = z_TD.to(h_Tnd.dtype)
+        return operators.leave(h_Tnd, z_TD.reshape(h_Tnd.shape[0], self.d_model), held, self.m, self.carry)
 
     def coefficients(self, h_Tnd: Tensor) -> Tensor:
         """Coefficients for each token, [T, n, c] when dynamic and [1, n, c] when static; float32 or wider."""
@@ -188,10 +216,10 @@ class GHC(nn.Module):
         if h.dim() < 2 or tuple(h.shape[-2:]) != (mixer.n, mixer.slot_width):
             raise ValueError(f"GHC expects a wide state [..., {mixer.n}, {mixer.slot_width}]; got {list(h.shape)}")
         h_Tnd = h.reshape(h.shape[:-2].numel(), mixer.n, mixer.slot_width)
-        coefficients_Tnc = mixer.coefficients(h_Tnd)
-        x = mixer.read(h_Tnd, coefficients_Tnc).view(*h.shape[:-2], mixer.d_model)
+        x_TD, held = mixer.enter(h_Tnd)
+        x = x_TD.view(*h.shape[:-2], mixer.d_model)
         z = self.block(x, *args, **kwargs)
         if not isinstance(z, Tensor) or z.shape != x.shape:
             found = list(z.shape) if isinstance(z, Tensor) else type(z).__name__
             raise ValueError(f"the sub-layer of a GHC must return {list(x.shape)}; it returned {found}")
-        return mixer.write(h_Tnd, z, coefficients_Tnc).view(h.shape)
+        return mixer.leave(h_Tnd, z, held).view(h.shape)

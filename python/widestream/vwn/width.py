@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from widestream.vwn import operators
 from widestream.vwn.config import VWNConfig
 
 
@@ -49,9 +50,12 @@ class GroupedNorm(nn.Module):
             raise ValueError(f"GroupedNorm: {channels} channels are no multiple of the group size {group}")
         self.channels, self.group, self.eps, self.subtract_mean = channels, group, eps, subtract_mean
         self.weight = nn.Parameter(torch.ones(channels))
+        operators.load()
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalised x, same shape [..., channels] and dtype."""
+        if not self.subtract_mean and self.weight.dtype != torch.float64 and operators.serves(x):
+            return operators.group_norm(x, self.weight, self.group, self.eps)
         grouped = x.reshape(*x.shape[:-1], self.channels // self.group, self.group)
         if self.subtract_mean:
             normed = nn.functional.layer_norm(grouped, (self.group,), None, None, self.eps)
@@ -133,8 +137,17 @@ class SegmentMix(nn.Module):
 
     def forward(self, h_TW: Tensor, e_TW: Tensor) -> Tensor:
         """Mixed wide state [T, rD] of the state and the embedding, both [T, rD]."""
+        if operators.serves(h_TW) and operators.serves(e_TW) and self.state_norm.weight.dtype != torch.float64:
+            a_TW = _whole_norm(self.state_norm, h_TW)
+            b_TW = _whole_norm(self.embedding_norm, e_TW).to(a_TW.dtype)
+            mixed = operators.segment_mix(a_TW, b_TW, self.linear.weight)
+            return mixed.view(h_TW.shape).to(h_TW.dtype)
         slots = (*h_TW.shape[:-1], self.n, self.slot_width)
         a = self.state_norm(h_TW).view(slots)
         b = self.embedding_norm(e_TW).view(slots)
         mixed: Tensor = self.linear(torch.cat((a, b.to(a.dtype)), dim=-1))
         return mixed.view(h_TW.shape).to(h_TW.dtype)
+
+
+def _whole_norm(norm: nn.RMSNorm, x_TW: Tensor) -> Tensor:
+    return operators.group_norm(x_TW, norm.weight, x_TW.shape[-1], norm.eps or 0.0)
