@@ -187,8 +187,7 @@ Result<Bucket> Host::Build(const std::shared_ptr<const StepPlan>& plan, std::uin
 
 Status Host::WaitForMemory(std::size_t size_bytes) {
   for (;;) {
-    Status room =
-        slabs_->WaitForRoom(size_bytes, Clock::now() + std::chrono::milliseconds(100));
+    Status room = slabs_->WaitForRoom(size_bytes, Clock::now() + std::chrono::milliseconds(100));
     if (room.ok() || room.code() != StatusCode::kDeadlineExceeded) return room;
     MutexLock lock(mutex_);
     if (stopping_) return Status::Cancelled("the host was stopped");
