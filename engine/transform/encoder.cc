@@ -23,6 +23,7 @@ struct Encoder::Context {
   const Bpe* bpe;
   WordCache* cache;
   ScanWordsFunction scan;
+  const Encoder* encoder;
 };
 
 namespace {
@@ -58,6 +59,19 @@ inline void Commit(const Id* out, IdSink<Id>* sink) {
   const auto size = static_cast<std::size_t>(out - sink->buffer->data());
   sink->count += size - sink->buffer->size();
   sink->buffer->SetSize(size);
+}
+
+bool IsAscii(const char* word, std::size_t bytes) {
+  constexpr std::uint64_t kHighBits = 0x8080808080808080;
+  std::uint64_t all = 0;
+  std::size_t i = 0;
+  for (; i + 8 <= bytes; i += 8) {
+    std::uint64_t eight;
+    std::memcpy(&eight, word + i, 8);
+    all |= eight;
+  }
+  for (; i < bytes; ++i) all |= std::uint64_t{static_cast<unsigned char>(word[i])};
+  return (all & kHighBits) == 0;
 }
 
 // The words of a group that the cache does not have. Add them all, Resolve, use the slots that Add
@@ -135,7 +149,7 @@ class Missed {
   std::size_t ids_used_ = 0;
   Word words_[kGroupWords];
   WordCache::Slot slots_[kGroupWords];
-  std::uint32_t ids_[kGroupWords * WordCache::kMaxLongBytes];
+  std::uint32_t ids_[kGroupWords * Bpe::kShortWordBytes];
   LongMerge long_merge_;
 };
 
@@ -157,9 +171,31 @@ __attribute__((noinline)) void Missed::Resolve(const Encoder::Context& context) 
     bpe.PrefetchToken(word.hash);
   }
   // Words to merge, by length, since those of one call take as long as the longest.
-  Bpe::ShortWord jobs[3][kGroupWords];
-  std::uint32_t words_of[3][kGroupWords];
-  std::size_t job_counts[3] = {};
+  // Those outside ASCII are given as parts and are kinds of their own.
+  constexpr int kLengths = 3;
+  Bpe::ShortWord jobs[2 * kLengths][kGroupWords];
+  std::uint32_t words_of[2 * kLengths][kGroupWords];
+  std::size_t job_counts[2 * kLengths] = {};
+  const auto add_job = [&](std::uint32_t i, const char* bytes, std::uint32_t size,
+                           std::uint32_t* ids) {
+    const int length = size <= 16 ? 0 : size <= 32 ? 1 : 2;
+    const int kind = length + (bytes == nullptr ? kLengths : 0);
+    words_[i].ids = ids;
+    words_of[kind][job_counts[kind]] = i;
+    jobs[kind][job_counts[kind]++] = {bytes, size, 0, ids};
+  };
+  const auto add_parts = [&](std::uint32_t i) {
+    const Word& word = words_[i];
+    constexpr std::uint32_t kMostParts = Bpe::kShortWordBytes;
+    std::uint32_t parts[kMostParts];
+    const std::uint32_t count =
+        context.encoder->Parts().Split(word.bytes, word.size, kMostParts, parts);
+    if (count == 0) return false;
+    std::uint32_t* const ids = NewIds(count);
+    std::copy_n(parts, count, ids);
+    add_job(i, nullptr, count, ids);
+    return true;
+  };
   std::uint32_t long_words[kGroupWords];
   std::size_t long_count = 0;
   long_merge_.Clear();
@@ -171,6 +207,7 @@ __attribute__((noinline)) void Missed::Resolve(const Encoder::Context& context) 
           bpe.FindWhole(word.bytes, word.size, bpe.HashOf(word.bytes, word.size)) != kNoId) {
         continue;
       }
+      if (!IsAscii(word.bytes, word.size) && add_parts(i)) continue;
       if (long_merge_.Add(word.bytes, word.size)) long_words[long_count++] = i;
       continue;
     }
@@ -190,18 +227,19 @@ __attribute__((noinline)) void Missed::Resolve(const Encoder::Context& context) 
         continue;
       }
     }
-    std::uint32_t* const ids = NewIds(word.size);
-    word.ids = ids;
-    const int kind = word.size <= 16 ? 0 : word.size <= 32 ? 1 : 2;
-    words_of[kind][job_counts[kind]] = i;
-    jobs[kind][job_counts[kind]++] = {word.bytes, word.size, 0, ids};
+    if (!IsAscii(word.bytes, word.size)) {
+      add_parts(i);
+      continue;
+    }
+    add_job(i, word.bytes, word.size, NewIds(word.size));
   }
-  for (int kind = 0; kind < 3; ++kind) {
+  for (int kind = 0; kind < 2 * kLengths; ++kind) {
     bpe.MergeShortWords(jobs[kind], job_counts[kind]);
     for (std::size_t i = 0; i < job_counts[kind]; ++i) {
       Word& word = words_[words_of[kind][i]];
       word.count = jobs[kind][i].count;
-      word.merged = kind != 0 || word.count > kMostIds;
+      word.merged = word.size <= WordCache::kMaxLongBytes &&
+                    (word.size > WordKey::kMaxBytes || word.count > kMostIds);
     }
   }
   long_merge_.Run(bpe);
@@ -314,6 +352,11 @@ Encoder::Encoder(const Bpe* bpe, Pattern pattern, Isa isa, bool narrow_ids)
       narrow_ids_(narrow_ids),
       scan_(ScanWordsFor(pattern, isa)) {}
 
+const CharacterParts& Encoder::Parts() const {
+  std::call_once(parts_made_, [this] { parts_ = std::make_unique<const CharacterParts>(*bpe_); });
+  return *parts_;
+}
+
 Encoder::~Encoder() {
   for (std::atomic<WordCache*>& cache : idle_) delete cache.load();
 }
@@ -345,7 +388,7 @@ template <typename Id>
 void Encoder::Encode(std::string_view text, WordCache* cache, IdSink<Id>* sink) const {
   // The scanner counts in 32 bits.
   if (text.size() > 0xFFFFFFFF) return EncodeHuge(text, cache, sink);
-  const Context context{bpe_, cache, scan_};
+  const Context context{bpe_, cache, scan_, this};
   const auto encode = [&]<bool kNarrow>() {
     const bool count = sink->buffer == nullptr;
 #if defined(__x86_64__)
@@ -366,7 +409,7 @@ void Encoder::Encode(std::string_view text, WordCache* cache, IdSink<Id>* sink) 
 
 template <typename Id>
 void Encoder::EncodeHuge(std::string_view text, WordCache* cache, IdSink<Id>* sink) const {
-  const Context context{bpe_, cache, scan_};
+  const Context context{bpe_, cache, scan_, this};
   const char* p = text.data();
   const char* const end = p + text.size();
   while (p != end && sink->count < sink->most) {

@@ -5,9 +5,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string_view>
 
 #include "engine/transform/bpe.h"
+#include "engine/transform/character_parts.h"
 #include "engine/transform/id_buffer.h"
 #include "engine/transform/word_cache.h"
 #include "engine/transform/word_scanner.h"
@@ -49,6 +51,9 @@ class Encoder {
   template <typename Id>
   void Encode(std::string_view text, WordCache* cache, IdSink<Id>* sink) const;
 
+  // Made when first needed: text in ASCII never needs it.
+  const CharacterParts& Parts() const;
+
   struct Context;  // of one Encode, see encoder.cc
 
  private:
@@ -62,6 +67,8 @@ class Encoder {
   Isa isa_;
   bool narrow_ids_;
   ScanWordsFunction scan_;
+  mutable std::once_flag parts_made_;
+  mutable std::unique_ptr<const CharacterParts> parts_;
   mutable std::array<std::atomic<WordCache*>, 32> idle_ = {};
 };
 
