@@ -6,7 +6,7 @@
 #include <thread>
 #include <type_traits>
 
-#include "engine/transform/long_merge.h"
+#include "engine/transform/missed_words.h"
 
 #if defined(__x86_64__)
 #if defined(__GNUC__) && !defined(__clang__)
@@ -22,6 +22,7 @@ namespace widestream::internal {
 struct Encoder::Context {
   const Bpe* bpe;
   WordCache* cache;
+  MissedWords* missed;
   ScanWordsFunction scan;
   const Encoder* encoder;
 };
@@ -32,7 +33,6 @@ constexpr std::size_t kBatchWords = 1024;
 constexpr std::size_t kGroupWords = 128;
 // Copying a slot's ids writes as many.
 constexpr std::size_t kSlotIds = 8;
-constexpr std::size_t kGroupIds = kGroupWords * kSlotIds;
 
 // Appends the ids of any word to the sink.
 template <typename Id>
@@ -61,204 +61,17 @@ inline void Commit(const Id* out, IdSink<Id>* sink) {
   sink->buffer->SetSize(size);
 }
 
-bool IsAscii(const char* word, std::size_t bytes) {
-  constexpr std::uint64_t kHighBits = 0x8080808080808080;
-  std::uint64_t all = 0;
-  std::size_t i = 0;
-  for (; i + 8 <= bytes; i += 8) {
-    std::uint64_t eight;
-    std::memcpy(&eight, word + i, 8);
-    all |= eight;
-  }
-  for (; i < bytes; ++i) all |= std::uint64_t{static_cast<unsigned char>(word[i])};
-  return (all & kHighBits) == 0;
-}
-
-// The words of a group that the cache does not have. Add them all, Resolve, use the slots that Add
-// gave, then Keep, which changes the cache.
-class Missed {
- public:
-  // The count of a slot whose ids are not in it but given by Append.
-  static constexpr std::uint8_t kElsewhere = 255;
-
-  void Clear() {
-    count_ = 0;
-    ids_used_ = 0;
-  }
-
-  const WordCache::Slot* Add(const char* word, std::uint32_t bytes, const WordKey& key,
-                             std::uint64_t hash) {
-    Word& added = words_[count_];
-    added.bytes = word;
-    added.size = bytes;
-    added.hash = hash;
-    WordCache::Slot& slot = slots_[count_];
-    slot.key = key;
-    ++count_;
-    return &slot;
-  }
-
-  template <bool kNarrow>
-  void Resolve(const Encoder::Context& context);
-
-  template <typename Id>
-  void Append(const Encoder::Context& context, const WordCache::Slot& slot, IdSink<Id>* sink) {
-    const Word& word = words_[&slot - slots_];
-    if (word.count == 0) return ResolveAny(context, word.bytes, word.size, sink);
-    sink->count += word.count;
-    if (sink->buffer == nullptr) return;
-    sink->buffer->Reserve(word.count);
-    Id* const out = sink->buffer->data() + sink->buffer->size();
-    for (std::uint32_t i = 0; i < word.count; ++i) out[i] = static_cast<Id>(word.ids[i]);
-    sink->buffer->SetSize(sink->buffer->size() + word.count);
-  }
-
-  void Keep(WordCache* cache) {
-    for (std::size_t i = 0; i < count_; ++i) {
-      const Word& word = words_[i];
-      if (slots_[i].count != kElsewhere) {
-        WordCache::Bucket& bucket = cache->Buckets()[WordCache::BucketOf(word.hash)];
-        bucket.ways[1] = bucket.ways[0];
-        bucket.ways[0] = slots_[i];
-      }
-      if (!word.merged || word.count > WordCache::kMaxLongIds) continue;
-      WordCache::LongSlot* const slot = cache->LongSlotOf(word.hash);
-      slot->bytes = static_cast<std::uint8_t>(word.size);
-      slot->count = static_cast<std::uint8_t>(word.count);
-      std::memcpy(slot->word, word.bytes, word.size);
-      std::memcpy(slot->ids, word.ids, word.count * sizeof(word.ids[0]));
-    }
-  }
-
- private:
-  struct Word {
-    const char* bytes;
-    std::uint32_t size;
-    std::uint32_t count;  // 0: longer than the cache takes
-    std::uint64_t hash;
-    bool merged;  // and not in a slot of its own
-    const std::uint32_t* ids;
-  };
-  std::uint32_t* NewIds(std::size_t most) {
-    std::uint32_t* const ids = ids_ + ids_used_;
-    ids_used_ += most;
-    return ids;
-  }
-
-  std::size_t count_ = 0;
-  std::size_t ids_used_ = 0;
-  Word words_[kGroupWords];
-  WordCache::Slot slots_[kGroupWords];
-  std::uint32_t ids_[kGroupWords * Bpe::kShortWordBytes];
-  LongMerge long_merge_;
-};
-
-template <bool kNarrow>
-__attribute__((noinline)) void Missed::Resolve(const Encoder::Context& context) {
-  // A slot holds as many ids.
-  constexpr std::uint32_t kMostIds = kNarrow ? 7 : 5;
-  constexpr std::size_t kIdBytes = kNarrow ? 2 : 3;
-  const Bpe& bpe = *context.bpe;
-  for (std::size_t i = 0; i < count_; ++i) {
-    Word& word = words_[i];
-    word.count = 0;
-    word.merged = false;
-    if (word.size > WordCache::kMaxLongBytes) continue;
-    if (word.size > WordKey::kMaxBytes) {
-      word.hash = bpe.HashOf(word.bytes, word.size);
-      __builtin_prefetch(context.cache->LongSlotOf(word.hash));
-    }
-    bpe.PrefetchToken(word.hash);
-  }
-  // Words to merge, by length, since those of one call take as long as the longest.
-  // Those outside ASCII are given as parts and are kinds of their own.
-  constexpr int kLengths = 3;
-  Bpe::ShortWord jobs[2 * kLengths][kGroupWords];
-  std::uint32_t words_of[2 * kLengths][kGroupWords];
-  std::size_t job_counts[2 * kLengths] = {};
-  const auto add_job = [&](std::uint32_t i, const char* bytes, std::uint32_t size,
-                           std::uint32_t* ids) {
-    const int length = size <= 16 ? 0 : size <= 32 ? 1 : 2;
-    const int kind = length + (bytes == nullptr ? kLengths : 0);
-    words_[i].ids = ids;
-    words_of[kind][job_counts[kind]] = i;
-    jobs[kind][job_counts[kind]++] = {bytes, size, 0, ids};
-  };
-  const auto add_parts = [&](std::uint32_t i) {
-    const Word& word = words_[i];
-    constexpr std::uint32_t kMostParts = Bpe::kShortWordBytes;
-    std::uint32_t parts[kMostParts];
-    const std::uint32_t count =
-        context.encoder->Parts().Split(word.bytes, word.size, kMostParts, parts);
-    if (count == 0) return false;
-    std::uint32_t* const ids = NewIds(count);
-    std::copy_n(parts, count, ids);
-    add_job(i, nullptr, count, ids);
-    return true;
-  };
-  std::uint32_t long_words[kGroupWords];
-  std::size_t long_count = 0;
-  long_merge_.Clear();
-  for (std::uint32_t i = 0; i < count_; ++i) {
-    Word& word = words_[i];
-    if (word.size > WordCache::kMaxLongBytes) {
-      if (word.size > LongMerge::kMostBytes) continue;
-      if (bpe.MayBeWhole(word.size) &&
-          bpe.FindWhole(word.bytes, word.size, bpe.HashOf(word.bytes, word.size)) != kNoId) {
-        continue;
-      }
-      if (!IsAscii(word.bytes, word.size) && add_parts(i)) continue;
-      if (long_merge_.Add(word.bytes, word.size)) long_words[long_count++] = i;
-      continue;
-    }
-    const std::uint32_t whole = bpe.FindWhole(word.bytes, word.size, word.hash);
-    if (whole != kNoId) {
-      std::uint32_t* const ids = NewIds(1);
-      ids[0] = whole;
-      word.ids = ids;
-      word.count = 1;
-      continue;
-    }
-    if (word.size > kMostIds) {
-      const WordCache::LongSlot& slot = *context.cache->LongSlotOf(word.hash);
-      if (slot.bytes == word.size && std::memcmp(slot.word, word.bytes, word.size) == 0) {
-        word.ids = slot.ids;
-        word.count = slot.count;
-        continue;
-      }
-    }
-    if (!IsAscii(word.bytes, word.size)) {
-      add_parts(i);
-      continue;
-    }
-    add_job(i, word.bytes, word.size, NewIds(word.size));
-  }
-  for (int kind = 0; kind < 2 * kLengths; ++kind) {
-    bpe.MergeShortWords(jobs[kind], job_counts[kind]);
-    for (std::size_t i = 0; i < job_counts[kind]; ++i) {
-      Word& word = words_[words_of[kind][i]];
-      word.count = jobs[kind][i].count;
-      word.merged = word.size <= WordCache::kMaxLongBytes &&
-                    (word.size > WordKey::kMaxBytes || word.count > kMostIds);
-    }
-  }
-  long_merge_.Run(bpe);
-  for (std::size_t i = 0; i < long_count; ++i) {
-    const std::span<const std::uint32_t> ids = long_merge_.Ids(i);
-    words_[long_words[i]].ids = ids.data();
-    words_[long_words[i]].count = static_cast<std::uint32_t>(ids.size());
-  }
-  for (std::size_t i = 0; i < count_; ++i) {
-    const Word& word = words_[i];
-    WordCache::Slot& slot = slots_[i];
-    slot.count = kElsewhere;
-    if (word.count == 0 || word.count > kMostIds || word.size > WordKey::kMaxBytes) continue;
-    slot.count = static_cast<std::uint8_t>(word.count);
-    std::memset(slot.ids, 0, sizeof(slot.ids));
-    for (std::uint32_t k = 0; k < word.count; ++k) {
-      std::memcpy(slot.ids + k * kIdBytes, &word.ids[k], kIdBytes);
-    }
-  }
+template <typename Id>
+void AppendMissed(const Encoder::Context& context, const MissedWords& missed,
+                  const WordCache::Slot* slot, IdSink<Id>* sink) {
+  const MissedWords::Found found = missed.Ids(slot);
+  if (found.ids == nullptr) return ResolveAny(context, found.word, found.bytes, sink);
+  sink->count += found.count;
+  if (sink->buffer == nullptr) return;
+  sink->buffer->Reserve(found.count);
+  Id* const out = sink->buffer->data() + sink->buffer->size();
+  for (std::uint32_t i = 0; i < found.count; ++i) out[i] = static_cast<Id>(found.ids[i]);
+  sink->buffer->SetSize(sink->buffer->size() + found.count);
 }
 
 namespace portable {
@@ -358,37 +171,38 @@ const CharacterParts& Encoder::Parts() const {
 }
 
 Encoder::~Encoder() {
-  for (std::atomic<WordCache*>& cache : idle_) delete cache.load();
+  for (std::atomic<EncoderMemory*>& memory : idle_) delete memory.load();
 }
 
-WordCache* Encoder::Take() const {
+EncoderMemory* Encoder::Take() const {
   // Each thread looks first where it gave its cache back.
   const std::size_t begin = std::hash<std::thread::id>()(std::this_thread::get_id());
   for (std::size_t i = 0; i < idle_.size(); ++i) {
-    std::atomic<WordCache*>& place = idle_[(begin + i) % idle_.size()];
+    std::atomic<EncoderMemory*>& place = idle_[(begin + i) % idle_.size()];
     if (place.load(std::memory_order_relaxed) == nullptr) continue;
-    if (WordCache* const cache = place.exchange(nullptr, std::memory_order_acquire)) return cache;
+    if (EncoderMemory* const memory = place.exchange(nullptr, std::memory_order_acquire))
+      return memory;
   }
-  return new WordCache;
+  return new EncoderMemory;
 }
 
-void Encoder::GiveBack(WordCache* cache) const {
+void Encoder::GiveBack(EncoderMemory* memory) const {
   const std::size_t begin = std::hash<std::thread::id>()(std::this_thread::get_id());
   for (std::size_t i = 0; i < idle_.size(); ++i) {
-    WordCache* expected = nullptr;
-    if (idle_[(begin + i) % idle_.size()].compare_exchange_strong(expected, cache,
+    EncoderMemory* expected = nullptr;
+    if (idle_[(begin + i) % idle_.size()].compare_exchange_strong(expected, memory,
                                                                   std::memory_order_release)) {
       return;
     }
   }
-  delete cache;
+  delete memory;
 }
 
 template <typename Id>
-void Encoder::Encode(std::string_view text, WordCache* cache, IdSink<Id>* sink) const {
+void Encoder::Encode(std::string_view text, EncoderMemory* memory, IdSink<Id>* sink) const {
   // The scanner counts in 32 bits.
-  if (text.size() > 0xFFFFFFFF) return EncodeHuge(text, cache, sink);
-  const Context context{bpe_, cache, scan_, this};
+  if (text.size() > 0xFFFFFFFF) return EncodeHuge(text, memory, sink);
+  const Context context{bpe_, &memory->cache, &memory->missed, scan_, this};
   const auto encode = [&]<bool kNarrow>() {
     const bool count = sink->buffer == nullptr;
 #if defined(__x86_64__)
@@ -408,8 +222,8 @@ void Encoder::Encode(std::string_view text, WordCache* cache, IdSink<Id>* sink) 
 }
 
 template <typename Id>
-void Encoder::EncodeHuge(std::string_view text, WordCache* cache, IdSink<Id>* sink) const {
-  const Context context{bpe_, cache, scan_, this};
+void Encoder::EncodeHuge(std::string_view text, EncoderMemory* memory, IdSink<Id>* sink) const {
+  const Context context{bpe_, &memory->cache, &memory->missed, scan_, this};
   const char* p = text.data();
   const char* const end = p + text.size();
   while (p != end && sink->count < sink->most) {
@@ -419,7 +233,7 @@ void Encoder::EncodeHuge(std::string_view text, WordCache* cache, IdSink<Id>* si
   }
 }
 
-template void Encoder::Encode(std::string_view, WordCache*, IdSink<std::uint16_t>*) const;
-template void Encoder::Encode(std::string_view, WordCache*, IdSink<std::uint32_t>*) const;
+template void Encoder::Encode(std::string_view, EncoderMemory*, IdSink<std::uint16_t>*) const;
+template void Encoder::Encode(std::string_view, EncoderMemory*, IdSink<std::uint32_t>*) const;
 
 }  // namespace widestream::internal

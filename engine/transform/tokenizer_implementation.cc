@@ -199,7 +199,7 @@ void Tokenizer::Implementation::EncodePlain(std::string_view text, std::size_t b
                                             const Stage& stage, Run<Id>* run) const {
   run->sink->most = run->enough;
   const std::size_t before = run->sink->buffer != nullptr ? run->sink->buffer->size() : 0;
-  encoder_->Encode(text, run->cache, run->sink);
+  encoder_->Encode(text, run->memory, run->sink);
   if (run->offsets == nullptr) return;
   for (const Id id : run->sink->buffer->ids().subspan(before)) {
     const std::size_t end = begin + bpe_->TokenBytes(id).size();
@@ -245,10 +245,10 @@ void Tokenizer::Implementation::EncodeOriginal(std::string_view text, Run<Id>* r
 
 template <typename Id>
 Status Tokenizer::Implementation::Encode(std::string_view text, const Plan& plan,
-                                         internal::WordCache* cache, internal::IdSink<Id>* sink,
+                                         internal::EncoderMemory* memory, internal::IdSink<Id>* sink,
                                          TokenOffsets* offsets) const {
   if (plan.refuse_tokens) WS_RETURN_IF_ERROR(CheckRefused(text, plan));
-  Run<Id> run{plan, cache, sink, offsets, UINT64_MAX};
+  Run<Id> run{plan, memory, sink, offsets, UINT64_MAX};
   const Stage nowhere{nullptr, nullptr};
   if (plan.add_special_tokens) {
     for (const std::uint32_t id : ids_before_) AddId(id, 0, 0, nowhere, &run);
@@ -277,11 +277,11 @@ Status Tokenizer::Implementation::Encode(std::string_view text, const Plan& plan
   return Status::Ok();
 }
 template Status Tokenizer::Implementation::Encode(std::string_view, const Plan&,
-                                                  internal::WordCache*,
+                                                  internal::EncoderMemory*,
                                                   internal::IdSink<std::uint16_t>*,
                                                   TokenOffsets*) const;
 template Status Tokenizer::Implementation::Encode(std::string_view, const Plan&,
-                                                  internal::WordCache*,
+                                                  internal::EncoderMemory*,
                                                   internal::IdSink<std::uint32_t>*,
                                                   TokenOffsets*) const;
 

@@ -37,7 +37,7 @@ class Tokenizer::Implementation {
   const Plan& DefaultPlan() const { return default_plan_; }
   // Appends to the sink. On an error something may have been appended already.
   template <typename Id>
-  Status Encode(std::string_view text, const Plan& plan, internal::WordCache* cache,
+  Status Encode(std::string_view text, const Plan& plan, internal::EncoderMemory* memory,
                 internal::IdSink<Id>* sink, TokenOffsets* offsets) const;
   template <typename Id>
   Status Decode(std::span<const Id> ids, std::string* bytes) const;
@@ -56,7 +56,7 @@ class Tokenizer::Implementation {
   template <typename Id>
   struct Run {
     const Plan& plan;
-    internal::WordCache* cache;
+    internal::EncoderMemory* memory;
     internal::IdSink<Id>* sink;
     TokenOffsets* offsets;
     std::uint64_t enough;
