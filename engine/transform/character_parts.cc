@@ -53,6 +53,10 @@ CharacterParts::CharacterParts(const Bpe& bpe)
     : byte_ids_(bpe.ByteIds()),
       begun_(std::size_t{256} * 256, kNever),
       ended_(std::size_t{256} * 256, kNever),
+      begun_byte_(std::size_t{256} * 256, kNever),
+      ended_byte_(std::size_t{256} * 256, kNever),
+      byte_pairs_(bpe.BytePairRanks()),
+      merged_ids_(bpe.MergedIds()),
       block_of_(kBlocks, 0),
       whole_(64, Whole{0, kNever}) {
   if (NoteBorders(bpe)) NoteCharacters(bpe);
@@ -77,6 +81,8 @@ bool CharacterParts::NoteBorders(const Bpe& bpe) {
         Border(static_cast<unsigned char>(a.back()), static_cast<unsigned char>(b.front()));
     if (BeginsCharacter(b)) begun_[border] = std::min(begun_[border], rank);
     if (EndsCharacter(a)) ended_[border] = std::min(ended_[border], rank);
+    if (b.size() == 1) begun_byte_[border] = std::min(begun_byte_[border], rank);
+    if (a.size() == 1) ended_byte_[border] = std::min(ended_byte_[border], rank);
   });
   return in_order;
 }
@@ -123,6 +129,17 @@ std::uint32_t CharacterParts::Split(const char* word, std::size_t bytes, std::ui
           (end == bytes || ended_[Border(byte(end - 1), byte(end))] > whole.rank)) {
         ids[count++] = whole.id;
         i = end;
+        continue;
+      }
+    }
+    if (i + 1 < bytes) {
+      const std::uint32_t rank = byte_pairs_[Border(first, byte(i + 1))];
+      const bool pair = rank != kNoId &&
+                        (i == 0 || begun_byte_[Border(byte(i - 1), first)] > rank) &&
+                        (i + 2 == bytes || ended_byte_[Border(byte(i + 1), byte(i + 2))] > rank);
+      if (pair) {
+        ids[count++] = merged_ids_ != nullptr ? merged_ids_[rank] : rank;
+        i += 2;
         continue;
       }
     }

@@ -44,6 +44,11 @@ class CharacterParts {
   // whose left side ends a character without beginning it.
   std::vector<std::uint32_t> begun_;
   std::vector<std::uint32_t> ended_;
+  // The same of pairs whose right side, or left side, is the single byte at the border.
+  std::vector<std::uint32_t> begun_byte_;
+  std::vector<std::uint32_t> ended_byte_;
+  const std::uint32_t* byte_pairs_;
+  const std::uint32_t* merged_ids_;
   // Characters of two and three bytes, by blocks of 64 code points; block 0 has none.
   std::vector<std::uint16_t> block_of_;
   std::vector<Whole> whole_;

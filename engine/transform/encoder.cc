@@ -31,8 +31,23 @@ namespace {
 
 constexpr std::size_t kBatchWords = 1024;
 constexpr std::size_t kGroupWords = 128;
+// At most so many texts end in a batch.
+constexpr std::size_t kBatchTexts = 256;
+// The scanner wants room for as many words.
+constexpr std::size_t kLeastScanned = 64;
 // Copying a slot's ids writes as many.
 constexpr std::size_t kSlotIds = 8;
+
+// Words of one or more texts, in order.
+struct WordBatch {
+  const char* bytes[kBatchWords];  // of each word; 16 bytes can be read
+  std::uint32_t sizes[kBatchWords];
+  std::size_t words;
+  // How many words there are up to the end of each text that ends here.
+  std::uint32_t text_end_words[kBatchTexts];
+  std::size_t text_ends;
+  char tails[kBatchTexts][32];
+};
 
 // Appends the ids of any word to the sink.
 template <typename Id>
@@ -199,20 +214,34 @@ void Encoder::GiveBack(EncoderMemory* memory) const {
 }
 
 template <typename Id>
-void Encoder::Encode(std::string_view text, EncoderMemory* memory, IdSink<Id>* sink) const {
+void Encoder::Encode(std::span<const std::string_view> texts, EncoderMemory* memory,
+                     IdSink<Id>* sink, std::uint64_t* counts) const {
   // The scanner counts in 32 bits.
-  if (text.size() > 0xFFFFFFFF) return EncodeHuge(text, memory, sink);
+  const auto is_huge = [](std::string_view text) { return text.size() > 0xFFFFFFFF; };
+  if (std::any_of(texts.begin(), texts.end(), is_huge)) {
+    for (std::size_t i = 0; i < texts.size() && sink->count < sink->most; ++i) {
+      if (is_huge(texts[i])) {
+        EncodeHuge(texts[i], memory, sink);
+      } else {
+        Encode(texts.subspan(i, 1), memory, sink, nullptr);
+      }
+      if (counts != nullptr) counts[i] = sink->count;
+    }
+    return;
+  }
   const Context context{bpe_, &memory->cache, &memory->missed, scan_, this};
+  // What an earlier call left that was stopped by an exception.
+  memory->missed.Clear();
   const auto encode = [&]<bool kNarrow>() {
     const bool count = sink->buffer == nullptr;
 #if defined(__x86_64__)
     if (isa_ != Isa::kPortable) {
-      return count ? avx2::EncodeText<kNarrow, true>(context, text, sink)
-                   : avx2::EncodeText<kNarrow, false>(context, text, sink);
+      return count ? avx2::EncodeTexts<kNarrow, true>(context, texts, sink, counts)
+                   : avx2::EncodeTexts<kNarrow, false>(context, texts, sink, counts);
     }
 #endif
-    return count ? portable::EncodeText<kNarrow, true>(context, text, sink)
-                 : portable::EncodeText<kNarrow, false>(context, text, sink);
+    return count ? portable::EncodeTexts<kNarrow, true>(context, texts, sink, counts)
+                 : portable::EncodeTexts<kNarrow, false>(context, texts, sink, counts);
   };
   if (sizeof(Id) == 2 || narrow_ids_) {
     encode.template operator()<true>();
@@ -233,7 +262,9 @@ void Encoder::EncodeHuge(std::string_view text, EncoderMemory* memory, IdSink<Id
   }
 }
 
-template void Encoder::Encode(std::string_view, EncoderMemory*, IdSink<std::uint16_t>*) const;
-template void Encoder::Encode(std::string_view, EncoderMemory*, IdSink<std::uint32_t>*) const;
+template void Encoder::Encode(std::span<const std::string_view>, EncoderMemory*,
+                              IdSink<std::uint16_t>*, std::uint64_t*) const;
+template void Encoder::Encode(std::span<const std::string_view>, EncoderMemory*,
+                              IdSink<std::uint32_t>*, std::uint64_t*) const;
 
 }  // namespace widestream::internal

@@ -6,47 +6,80 @@
 //     writes kSlotIds ids, of which the slot's count are valid
 // (No #pragma once: on purpose.)
 
+// Cuts words of the texts, from *text and *p in it on, until the batch is full.
+WS_TARGET inline void FillBatch(const Encoder::Context& context,
+                                std::span<const std::string_view> texts, std::size_t* text,
+                                const char** p, WordBatch* batch) {
+  std::uint32_t ends[kBatchWords + kWordSlack];
+  batch->words = 0;
+  batch->text_ends = 0;
+  std::size_t tails = 0;
+  while (*text < texts.size() && batch->words + kLeastScanned <= kBatchWords &&
+         batch->text_ends < kBatchTexts && tails < kBatchTexts) {
+    const char* const end = texts[*text].data() + texts[*text].size();
+    if (*p != end) {
+      const std::size_t first = batch->words;
+      const std::size_t count = context.scan(*p, end, ends, kBatchWords - first);
+      std::uint32_t begin = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        batch->bytes[first + i] = *p + begin;
+        batch->sizes[first + i] = ends[i] - begin;
+        begin = ends[i];
+      }
+      batch->words = first + count;
+      // Keys are read as 16 bytes: the last words are read from a copy.
+      std::size_t last = batch->words;
+      while (last > first && end - batch->bytes[last - 1] < 16) --last;
+      if (last < batch->words) {
+        char* const tail = batch->tails[tails++];
+        const char* const copied = batch->bytes[last];
+        std::memcpy(tail, copied, static_cast<std::size_t>(end - copied));
+        for (std::size_t i = last; i < batch->words; ++i) {
+          batch->bytes[i] = tail + (batch->bytes[i] - copied);
+        }
+      }
+      *p += begin;
+      if (*p != end) continue;
+    }
+    batch->text_end_words[batch->text_ends++] = static_cast<std::uint32_t>(batch->words);
+    if (++*text < texts.size()) *p = texts[*text].data();
+  }
+}
+
 // Words are looked up in groups, each step for all words of a group, so that the machine fetches
 // for many words at once and no step waits for a branch that cannot be foreseen. Groups make
-// rounds, whose missing words are found together.
+// rounds, whose missing words are found together; a batch may be of many short texts.
 template <bool kNarrow, bool kCount, typename Id>
-WS_TARGET void EncodeText(const Encoder::Context& context, std::string_view text,
-                          IdSink<Id>* sink) {
+WS_TARGET void EncodeTexts(const Encoder::Context& context, std::span<const std::string_view> texts,
+                           IdSink<Id>* sink, std::uint64_t* counts) {
   const std::uint64_t seed = context.bpe->seed();
   WordCache::Bucket* const buckets = context.cache->Buckets();
-  const char* p = text.data();
-  const char* const end = p + text.size();
-  std::uint32_t ends[kBatchWords + kWordSlack];
+  WordBatch batch;
   WordKey keys[kGroupWords];
   std::uint64_t hashes[kGroupWords];
   const WordCache::Slot* slots[kBatchWords];
   std::uint32_t misses[kGroupWords + 1];
   MissedWords& missed = *context.missed;
-  while (p != end && sink->count < sink->most) {
-    const std::size_t count = context.scan(p, end, ends, kBatchWords);
-    std::uint32_t begin = 0;
+  std::size_t text = 0;
+  std::size_t ended_texts = 0;
+  const char* p = texts.empty() ? nullptr : texts[0].data();
+  while (text < texts.size() && sink->count < sink->most) {
+    FillBatch(context, texts, &text, &p, &batch);
     std::size_t first = 0;
-    while (first < count) {
+    std::size_t text_end = 0;
+    do {
       const std::size_t round_first = first;
       std::size_t missed_words = 0;
-      while (first < count && missed_words + kGroupWords <= MissedWords::kMostWords) {
-        const std::size_t group = std::min(kGroupWords, count - first);
-        const std::uint32_t* const group_ends = ends + first;
+      while (first < batch.words && missed_words + kGroupWords <= MissedWords::kMostWords) {
+        const std::size_t group = std::min(kGroupWords, batch.words - first);
+        const char* const* const words = batch.bytes + first;
+        const std::uint32_t* const sizes = batch.sizes + first;
         const WordCache::Slot** const group_slots = slots + first;
-        std::uint32_t at = begin;
         for (std::size_t i = 0; i < group; ++i) {
-          const char* const word = p + at;
-          const std::uint32_t bytes = group_ends[i] - at;
-          at = group_ends[i];
-          const std::uint32_t kept = std::min<std::uint32_t>(bytes, WordKey::kMaxBytes);
-          WordKey key;
-          if (end - word >= 16) [[likely]] {
-            key = LoadKey(word, kept);
-          } else {
-            key = WordKey::Of(word, kept);
-          }
+          const std::uint32_t kept = std::min<std::uint32_t>(sizes[i], WordKey::kMaxBytes);
+          WordKey key = LoadKey(words[i], kept);
           // A longer word gets a key that no slot has.
-          key.high |= std::uint64_t{bytes > kept ? 1U : 0U} << 63;
+          key.high |= std::uint64_t{sizes[i] > kept ? 1U : 0U} << 63;
           const std::uint64_t hash = key.Hash(seed);
           keys[i] = key;
           hashes[i] = hash;
@@ -63,49 +96,55 @@ WS_TARGET void EncodeText(const Encoder::Context& context, std::string_view text
         }
         for (std::size_t m = 0; m < miss_count; ++m) {
           const std::uint32_t i = misses[m];
-          const std::uint32_t word_begin = i == 0 ? begin : group_ends[i - 1];
-          group_slots[i] =
-              missed.Add(p + word_begin, group_ends[i] - word_begin, keys[i], hashes[i]);
+          group_slots[i] = missed.Add(words[i], sizes[i], keys[i], hashes[i]);
         }
         missed_words += miss_count;
         first += group;
-        begin = at;
       }
       if (missed_words != 0) {
         missed.Resolve(*context.bpe, *context.encoder, context.cache, kNarrow);
       }
-      std::uint64_t counted = 0;
-      if constexpr (!kCount) {
-        sink->buffer->Reserve((first - round_first) * kSlotIds);
-        Id* out = sink->buffer->data() + sink->buffer->size();
-        for (std::size_t i = round_first; i < first; ++i) {
-          const WordCache::Slot& slot = *slots[i];
-          if (slot.count == MissedWords::kElsewhere) [[unlikely]] {
-            Commit(out, sink);
-            AppendMissed(context, missed, &slot, sink);
-            sink->buffer->Reserve((first - i) * kSlotIds);
-            out = sink->buffer->data() + sink->buffer->size();
-          } else {
-            CopyIds<kNarrow>(slot, out);
-            out += slot.count;
+      std::size_t at = round_first;
+      while (true) {
+        // Text by text.
+        const bool ends = text_end < batch.text_ends && batch.text_end_words[text_end] <= first;
+        const std::size_t stop = ends ? batch.text_end_words[text_end] : first;
+        if constexpr (!kCount) {
+          sink->buffer->Reserve((stop - at) * kSlotIds);
+          Id* out = sink->buffer->data() + sink->buffer->size();
+          for (; at < stop; ++at) {
+            const WordCache::Slot& slot = *slots[at];
+            if (slot.count == MissedWords::kElsewhere) [[unlikely]] {
+              Commit(out, sink);
+              AppendMissed(context, missed, &slot, sink);
+              sink->buffer->Reserve((stop - at) * kSlotIds);
+              out = sink->buffer->data() + sink->buffer->size();
+            } else {
+              CopyIds<kNarrow>(slot, out);
+              out += slot.count;
+            }
           }
-        }
-        Commit(out, sink);
-      } else {
-        for (std::size_t i = round_first; i < first; ++i) {
-          if (slots[i]->count == MissedWords::kElsewhere) [[unlikely]] {
-            AppendMissed(context, missed, slots[i], sink);
-          } else {
-            counted += slots[i]->count;
+          Commit(out, sink);
+        } else {
+          std::uint64_t counted = 0;
+          for (; at < stop; ++at) {
+            if (slots[at]->count == MissedWords::kElsewhere) [[unlikely]] {
+              AppendMissed(context, missed, slots[at], sink);
+            } else {
+              counted += slots[at]->count;
+            }
           }
+          sink->count += counted;
         }
-        sink->count += counted;
+        if (!ends) break;
+        ++text_end;
+        if (counts != nullptr) counts[ended_texts] = sink->count;
+        ++ended_texts;
       }
       if (missed_words != 0) {
         missed.Keep(context.cache);
         missed.Clear();
       }
-    }
-    p += begin;
+    } while (first < batch.words);
   }
 }

@@ -73,11 +73,6 @@ bool MissedWords::FindKnown(const Bpe& bpe, WordCache* cache, std::size_t most_i
 
 bool MissedWords::AddJob(const Bpe& bpe, const Encoder& encoder, std::uint32_t index) {
   Word& word = words_[index];
-  if (IsAscii(word.bytes, word.size)) {
-    if (word.size > WordCache::kMaxLongBytes) return false;
-    jobs_[job_count_++] = {index, word.size, false, NewIds(word.size)};
-    return true;
-  }
   std::uint32_t* const ids = NewIds(0);
   const std::uint32_t count =
       encoder.Parts().Split(word.bytes, word.size, Bpe::kShortWordBytes, ids);

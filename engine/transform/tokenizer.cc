@@ -94,13 +94,11 @@ Status Tokenizer::EncodeBatch(std::span<const std::string_view> texts, const Enc
   const auto encode = [&](std::size_t begin, std::size_t end, IdBuffer<Id>* buffer,
                           std::vector<std::uint64_t>* text_ends) {
     const internal::Encoder::Lease lease(&implementation_->encoder());
-    for (std::size_t i = begin; i < end; ++i) {
-      IdSink<Id> sink{buffer};
-      Status status = implementation_->Encode(texts[i], plan, lease.memory(), &sink, nullptr);
-      if (!status.ok()) return status.WithContext("text " + std::to_string(i));
-      text_ends->push_back(buffer->size());
-    }
-    return Status::Ok();
+    const std::size_t first = text_ends->size();
+    text_ends->resize(first + (end - begin));
+    IdSink<Id> sink{buffer, buffer->size()};
+    return implementation_->EncodeTexts(texts.subspan(begin, end - begin), plan, lease.memory(),
+                                        &sink, text_ends->data() + first, begin);
   };
   const std::size_t ids_before = ids->size();
   const std::size_t ends_before = ends->size();
@@ -156,16 +154,15 @@ Status Tokenizer::CountBatch(std::span<const std::string_view> texts, const Enco
   WS_ASSIGN_OR_RETURN(const Implementation::Plan plan, implementation_->MakePlan(options));
   const internal::Encoder::Lease lease(&implementation_->encoder());
   const std::size_t before = counts->size();
-  counts->reserve(before + texts.size());
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    IdSink<std::uint32_t> sink{nullptr};
-    Status status = implementation_->Encode(texts[i], plan, lease.memory(), &sink, nullptr);
-    if (!status.ok()) {
-      counts->resize(before);
-      return status.WithContext("text " + std::to_string(i));
-    }
-    counts->push_back(sink.count);
+  counts->resize(before + texts.size());
+  IdSink<std::uint32_t> sink{nullptr};
+  Status status =
+      implementation_->EncodeTexts(texts, plan, lease.memory(), &sink, counts->data() + before, 0);
+  if (!status.ok()) {
+    counts->resize(before);
+    return status;
   }
+  for (std::size_t i = counts->size(); i-- > before + 1;) (*counts)[i] -= (*counts)[i - 1];
   return Status::Ok();
 }
 
