@@ -180,8 +180,8 @@ Encoder::Encoder(const Bpe* bpe, Pattern pattern, Isa isa, bool narrow_ids)
       narrow_ids_(narrow_ids),
       scan_(ScanWordsFor(pattern, isa)) {}
 
-const CharacterParts& Encoder::Parts() const {
-  std::call_once(parts_made_, [this] { parts_ = std::make_unique<const CharacterParts>(*bpe_); });
+const FirstParts& Encoder::Parts() const {
+  std::call_once(parts_made_, [this] { parts_ = std::make_unique<const FirstParts>(*bpe_); });
   return *parts_;
 }
 

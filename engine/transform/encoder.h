@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "engine/transform/bpe.h"
-#include "engine/transform/character_parts.h"
+#include "engine/transform/first_parts.h"
 #include "engine/transform/id_buffer.h"
 #include "engine/transform/missed_words.h"
 #include "engine/transform/word_cache.h"
@@ -64,7 +64,7 @@ class Encoder {
               std::uint64_t* counts) const;
 
   // Made when first needed: text in ASCII never needs it.
-  const CharacterParts& Parts() const;
+  const FirstParts& Parts() const;
 
   struct Context;  // of one Encode, see encoder.cc
 
@@ -80,7 +80,7 @@ class Encoder {
   bool narrow_ids_;
   ScanWordsFunction scan_;
   mutable std::once_flag parts_made_;
-  mutable std::unique_ptr<const CharacterParts> parts_;
+  mutable std::unique_ptr<const FirstParts> parts_;
   mutable std::array<std::atomic<EncoderMemory*>, 32> idle_ = {};
 };
 

@@ -46,6 +46,34 @@ WS_TARGET inline void FillBatch(const Encoder::Context& context,
   }
 }
 
+// Finds the keys, hashes and slots of up to kGroupWords words, and the indices of those that have
+// no slot; returns how many these are. A function of its own, so that its loops have the registers.
+WS_TARGET __attribute__((noinline)) std::size_t LookUp(
+    const WordCache::Bucket* buckets, std::uint64_t seed, const char* const* words,
+    const std::uint32_t* sizes, std::size_t count, WordKey* keys, std::uint64_t* hashes,
+    const WordCache::Slot** slots, std::uint32_t* misses) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t kept = std::min<std::uint32_t>(sizes[i], WordKey::kMaxBytes);
+    WordKey key = LoadKey(words[i], kept);
+    // A longer word gets a key that no slot has.
+    key.high |= std::uint64_t{sizes[i] > kept ? 1U : 0U} << 63;
+    const std::uint64_t hash = key.Hash(seed);
+    keys[i] = key;
+    hashes[i] = hash;
+    __builtin_prefetch(&buckets[WordCache::BucketOf(hash)]);
+  }
+  std::size_t miss_count = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const WordCache::Bucket& bucket = buckets[WordCache::BucketOf(hashes[i])];
+    const unsigned in_first = IsSlotOf(bucket.ways[0], keys[i]) ? 1 : 0;
+    const unsigned in_second = IsSlotOf(bucket.ways[1], keys[i]) ? 1 : 0;
+    slots[i] = &bucket.ways[in_second];
+    misses[miss_count] = static_cast<std::uint32_t>(i);
+    miss_count += 1 - (in_first | in_second);
+  }
+  return miss_count;
+}
+
 // Words are looked up in groups, each step for all words of a group, so that the machine fetches
 // for many words at once and no step waits for a branch that cannot be foreseen. Groups make
 // rounds, whose missing words are found together; a batch may be of many short texts.
@@ -53,7 +81,7 @@ template <bool kNarrow, bool kCount, typename Id>
 WS_TARGET void EncodeTexts(const Encoder::Context& context, std::span<const std::string_view> texts,
                            IdSink<Id>* sink, std::uint64_t* counts) {
   const std::uint64_t seed = context.bpe->seed();
-  WordCache::Bucket* const buckets = context.cache->Buckets();
+  const WordCache::Bucket* const buckets = context.cache->Buckets();
   WordBatch batch;
   WordKey keys[kGroupWords];
   std::uint64_t hashes[kGroupWords];
@@ -75,25 +103,8 @@ WS_TARGET void EncodeTexts(const Encoder::Context& context, std::span<const std:
         const char* const* const words = batch.bytes + first;
         const std::uint32_t* const sizes = batch.sizes + first;
         const WordCache::Slot** const group_slots = slots + first;
-        for (std::size_t i = 0; i < group; ++i) {
-          const std::uint32_t kept = std::min<std::uint32_t>(sizes[i], WordKey::kMaxBytes);
-          WordKey key = LoadKey(words[i], kept);
-          // A longer word gets a key that no slot has.
-          key.high |= std::uint64_t{sizes[i] > kept ? 1U : 0U} << 63;
-          const std::uint64_t hash = key.Hash(seed);
-          keys[i] = key;
-          hashes[i] = hash;
-          __builtin_prefetch(&buckets[WordCache::BucketOf(hash)]);
-        }
-        std::size_t miss_count = 0;
-        for (std::size_t i = 0; i < group; ++i) {
-          const WordCache::Bucket& bucket = buckets[WordCache::BucketOf(hashes[i])];
-          const unsigned in_first = IsSlotOf(bucket.ways[0], keys[i]) ? 1 : 0;
-          const unsigned in_second = IsSlotOf(bucket.ways[1], keys[i]) ? 1 : 0;
-          group_slots[i] = &bucket.ways[in_second];
-          misses[miss_count] = static_cast<std::uint32_t>(i);
-          miss_count += 1 - (in_first | in_second);
-        }
+        const std::size_t miss_count =
+            LookUp(buckets, seed, words, sizes, group, keys, hashes, group_slots, misses);
         for (std::size_t m = 0; m < miss_count; ++m) {
           const std::uint32_t i = misses[m];
           group_slots[i] = missed.Add(words[i], sizes[i], keys[i], hashes[i]);

@@ -2,28 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <span>
 
-#include "engine/transform/character_parts.h"
 #include "engine/transform/encoder.h"
+#include "engine/transform/first_parts.h"
 
 namespace widestream::internal {
-namespace {
-
-bool IsAscii(const char* word, std::size_t bytes) {
-  constexpr std::uint64_t kHighBits = 0x8080808080808080;
-  std::uint64_t all = 0;
-  std::size_t i = 0;
-  for (; i + 8 <= bytes; i += 8) {
-    std::uint64_t eight;
-    std::memcpy(&eight, word + i, 8);
-    all |= eight;
-  }
-  for (; i < bytes; ++i) all |= std::uint64_t{static_cast<unsigned char>(word[i])};
-  return (all & kHighBits) == 0;
-}
-
-}  // namespace
-
 void MissedWords::Clear() {
   for (std::size_t i = 0; i < count_; ++i) index_[words_[i].index] = 0;
   count_ = 0;
@@ -71,44 +56,40 @@ bool MissedWords::FindKnown(const Bpe& bpe, WordCache* cache, std::size_t most_i
   return found.ids != nullptr;
 }
 
-bool MissedWords::AddJob(const Bpe& bpe, const Encoder& encoder, std::uint32_t index) {
-  Word& word = words_[index];
+bool MissedWords::AddJob(const Encoder& encoder, std::uint32_t index) {
+  const Word& word = words_[index];
   std::uint32_t* const ids = NewIds(0);
   const std::uint32_t count =
       encoder.Parts().Split(word.bytes, word.size, Bpe::kShortWordBytes, ids);
   if (count == 0) return false;
-  jobs_[job_count_++] = {index, count, true, NewIds(count)};
+  jobs_[job_count_++] = {index, count, NewIds(count)};
   return true;
 }
 
 void MissedWords::MergeJobs(const Bpe& bpe) {
-  // By kind and then by length, since those of one call take as long as the longest.
-  constexpr std::uint32_t kParts = Bpe::kShortWordBytes + 1;
-  constexpr std::uint32_t kKeys = 2 * kParts;
-  const auto key = [](const Job& job) { return job.size + (job.parts ? kParts : 0); };
-  std::uint16_t begins[kKeys + 1] = {};
-  for (std::size_t i = 0; i < job_count_; ++i) ++begins[key(jobs_[i]) + 1];
-  for (std::uint32_t k = 0; k < kKeys; ++k) {
+  // By length, since those of one call take as long as the longest.
+  constexpr std::uint32_t kLengths = Bpe::kShortWordBytes + 1;
+  std::uint16_t begins[kLengths + 1] = {};
+  for (std::size_t i = 0; i < job_count_; ++i) ++begins[jobs_[i].parts + 1];
+  for (std::uint32_t k = 0; k < kLengths; ++k) {
     begins[k + 1] = static_cast<std::uint16_t>(begins[k + 1] + begins[k]);
   }
   Bpe::ShortWord sorted[kMostWords];
   std::uint32_t words_of[kMostWords];
-  std::uint16_t next[kKeys];
-  std::copy_n(begins, kKeys, next);
+  std::uint16_t next[kLengths];
+  std::copy_n(begins, kLengths, next);
   for (std::size_t i = 0; i < job_count_; ++i) {
     const Job& job = jobs_[i];
-    const std::uint16_t at = next[key(job)]++;
-    sorted[at] = {job.parts ? nullptr : words_[job.word].bytes, job.size, 0, job.ids};
+    const std::uint16_t at = next[job.parts]++;
+    sorted[at] = {nullptr, job.parts, 0, job.ids};
     words_of[at] = job.word;
   }
   // Lengths that are merged with vectors of one width.
-  constexpr std::uint32_t kWidths[] = {0, 17, 33, kParts};
-  for (const std::uint32_t base : {0U, kParts}) {
-    for (std::size_t w = 0; w + 1 < std::size(kWidths); ++w) {
-      const std::uint16_t begin = begins[base + kWidths[w]];
-      const std::uint16_t end = begins[base + kWidths[w + 1]];
-      bpe.MergeShortWords(sorted + begin, std::size_t{end} - begin);
-    }
+  constexpr std::uint32_t kWidths[] = {0, 17, 33, kLengths};
+  for (std::size_t w = 0; w + 1 < std::size(kWidths); ++w) {
+    const std::uint16_t begin = begins[kWidths[w]];
+    const std::uint16_t end = begins[kWidths[w + 1]];
+    bpe.MergeShortWords(sorted + begin, std::size_t{end} - begin);
   }
   for (std::size_t i = 0; i < job_count_; ++i) {
     Word& word = words_[words_of[i]];
@@ -155,7 +136,7 @@ void MissedWords::Resolve(const Bpe& bpe, const Encoder& encoder, WordCache* cac
   for (std::uint32_t i = 0; i < count_; ++i) {
     Word& word = words_[i];
     if (word.size > LongMerge::kMostBytes || FindKnown(bpe, cache, most_ids, &word)) continue;
-    if (AddJob(bpe, encoder, i)) continue;
+    if (AddJob(encoder, i)) continue;
     if (long_merge_.Add(word.bytes, word.size)) long_words_[long_count_++] = i;
   }
   if (job_count_ != 0) MergeJobs(bpe);

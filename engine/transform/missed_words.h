@@ -51,17 +51,16 @@ class MissedWords {
     std::uint16_t index;
     bool merged;  // and in no table yet
   };
-  // A word to merge, from its bytes or, if `parts`, from the ids.
+  // A word to merge from `parts` parts, which are in `ids`.
   struct Job {
     std::uint32_t word;
-    std::uint32_t size;
-    bool parts;
+    std::uint32_t parts;
     std::uint32_t* ids;
   };
   static constexpr std::size_t kIndexBits = 9;
 
   bool FindKnown(const Bpe& bpe, WordCache* cache, std::size_t most_ids, Word* word);
-  bool AddJob(const Bpe& bpe, const Encoder& encoder, std::uint32_t index);
+  bool AddJob(const Encoder& encoder, std::uint32_t index);
   void MergeJobs(const Bpe& bpe);
   void MergeLong(const Bpe& bpe);
   std::uint32_t* NewIds(std::size_t most) {

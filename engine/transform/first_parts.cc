@@ -1,4 +1,4 @@
-#include "engine/transform/character_parts.h"
+#include "engine/transform/first_parts.h"
 
 #include <algorithm>
 #include <string_view>
@@ -49,8 +49,9 @@ void ForEachPair(const Bpe& bpe, const Visit& visit) {
 
 }  // namespace
 
-CharacterParts::CharacterParts(const Bpe& bpe)
-    : byte_ids_(bpe.ByteIds()),
+FirstParts::FirstParts(const Bpe& bpe)
+    : in_order_(false),
+      byte_ids_(bpe.ByteIds()),
       begun_(std::size_t{256} * 256, kNever),
       ended_(std::size_t{256} * 256, kNever),
       begun_byte_(std::size_t{256} * 256, kNever),
@@ -59,12 +60,13 @@ CharacterParts::CharacterParts(const Bpe& bpe)
       merged_ids_(bpe.MergedIds()),
       block_of_(kBlocks, 0),
       whole_(64, Whole{0, kNever}) {
-  if (NoteBorders(bpe)) NoteCharacters(bpe);
+  in_order_ = NoteBorders(bpe);
+  if (in_order_) NoteCharacters(bpe);
   last_rank_ = {};
 }
 
 // False when some merge ranks before one that makes its parts.
-bool CharacterParts::NoteBorders(const Bpe& bpe) {
+bool FirstParts::NoteBorders(const Bpe& bpe) {
   last_rank_.assign(bpe.TokenCount(), kNever);
   ForEachPair(bpe, [&](std::uint32_t, std::uint32_t, std::uint32_t rank, std::uint32_t merged) {
     std::uint32_t& last = last_rank_[merged];
@@ -87,7 +89,7 @@ bool CharacterParts::NoteBorders(const Bpe& bpe) {
   return in_order;
 }
 
-void CharacterParts::NoteCharacters(const Bpe& bpe) {
+void FirstParts::NoteCharacters(const Bpe& bpe) {
   std::vector<std::uint32_t> ids;
   for (std::uint32_t id = 0; id < bpe.TokenCount(); ++id) {
     if (last_rank_[id] == kNever) continue;
@@ -110,8 +112,8 @@ void CharacterParts::NoteCharacters(const Bpe& bpe) {
   }
 }
 
-std::uint32_t CharacterParts::Split(const char* word, std::size_t bytes, std::uint32_t most,
-                                    std::uint32_t* ids) const {
+std::uint32_t FirstParts::Split(const char* word, std::size_t bytes, std::uint32_t most,
+                                std::uint32_t* ids) const {
   const auto byte = [word](std::size_t i) { return static_cast<unsigned char>(word[i]); };
   std::uint32_t count = 0;
   for (std::size_t i = 0; i < bytes;) {
@@ -132,7 +134,7 @@ std::uint32_t CharacterParts::Split(const char* word, std::size_t bytes, std::ui
         continue;
       }
     }
-    if (i + 1 < bytes) {
+    if (in_order_ && i + 1 < bytes) {
       const std::uint32_t rank = byte_pairs_[Border(first, byte(i + 1))];
       const bool pair = rank != kNoId &&
                         (i == 0 || begun_byte_[Border(byte(i - 1), first)] > rank) &&

@@ -1,4 +1,4 @@
-// Words outside ASCII cut into characters that are tokens already, so that fewer merges are left.
+// Words cut into parts larger than bytes, so that fewer merges are left.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,18 @@
 
 namespace widestream::internal {
 
-// Merging a word begins with its bytes, of which the first merges nearly always make characters. A
-// character may begin whole where nothing can merge across its borders before it is whole: where
-// each pair that takes a part of a character across such a border ranks behind the last merge
-// inside the character. Since a merge ranks behind those that made its parts (without that there
-// are no such characters), the merges that are left go as they would have gone.
+// Merging a word begins with its bytes, of which the first merges make characters and frequent
+// pairs of bytes. A character that is a token, or a pair of bytes, may begin merged where nothing
+// can merge across its borders before: where each pair of tokens that takes a piece of it across a
+// border ranks behind the last merge inside it. Which pairs can do that is told from the two bytes
+// at the border alone, on the safe side. Since a merge ranks behind those that made its parts (in a
+// vocabulary without that nothing begins merged), the merges that are left go as they would have
+// gone.
 //
 // Immutable and thread-safe.
-class CharacterParts {
+class FirstParts {
  public:
-  explicit CharacterParts(const Bpe& bpe);
+  explicit FirstParts(const Bpe& bpe);
 
   // Writes the ids that merging may begin with and returns their number, 0 when there are more
   // than `most`. `ids` has room for `most`; bytes > 0.
@@ -38,6 +40,7 @@ class CharacterParts {
   bool NoteBorders(const Bpe& bpe);
   void NoteCharacters(const Bpe& bpe);
 
+  bool in_order_;  // every merge ranks behind those that made its parts
   const std::uint32_t* byte_ids_;
   std::vector<std::uint32_t> last_rank_;  // of the merges that make a token, while this is made
   // The least rank of a pair whose right side begins a character without ending it, and of one
@@ -49,7 +52,8 @@ class CharacterParts {
   std::vector<std::uint32_t> ended_byte_;
   const std::uint32_t* byte_pairs_;
   const std::uint32_t* merged_ids_;
-  // Characters of two and three bytes, by blocks of 64 code points; block 0 has none.
+  // Characters of two and three bytes that are tokens, by blocks of 64 code points; block 0 has
+  // none.
   std::vector<std::uint16_t> block_of_;
   std::vector<Whole> whole_;
 };
