@@ -60,7 +60,7 @@ TEST(FirstParts, MoreThanThereIsRoomForGivesNothing) {
 
 // Any vocabulary of tokens that are made of two earlier ones, and any word of the same bytes.
 RC_GTEST_PROP(FirstParts, MergingPartsGivesWhatMergingBytesGives, ()) {
-  static const std::vector<std::string> kUnits = {
+  static const std::vector<std::string> units = {
       "a", "b", "c", "\xC3\xA9", "\xE3\x81\xAF", "\xE3\x81\x84", "\xE3", "\x81", "\xAF", "\xC3"};
   std::vector<std::string> tokens;
   std::vector<std::string> pool = {"a", "b", "c", "\xC3", "\xA9", "\xE3", "\x81", "\xAF", "\x84"};
@@ -77,8 +77,8 @@ RC_GTEST_PROP(FirstParts, MergingPartsGivesWhatMergingBytesGives, ()) {
   const FirstParts parts(*bpe);
   for (int i = 0; i < 20; ++i) {
     std::string word;
-    const int units = *rc::gen::inRange(1, 20);
-    for (int k = 0; k < units; ++k) word += *rc::gen::elementOf(kUnits);
+    const int length = *rc::gen::inRange(1, 20);
+    for (int k = 0; k < length; ++k) word += *rc::gen::elementOf(units);
     Ids expected;
     bpe->MergeByHeap(word.data(), word.size(), &expected);
     Ids ids = Parts(parts, word);
