@@ -150,6 +150,7 @@ class Bpe {
   // number. Quadratic, but with vectors; several at once are faster than one by one, most of all if
   // of about one length.
   static constexpr std::size_t kShortWordBytes = 64;
+  // In a call either all words have `bytes`, or none: then `ids` holds `size` parts to begin with.
   struct ShortWord {
     const char* bytes;
     std::uint32_t size;

@@ -6,7 +6,7 @@
 #include <thread>
 #include <type_traits>
 
-#include "engine/transform/long_merge.h"
+#include "engine/transform/missed_words.h"
 
 #if defined(__x86_64__)
 #if defined(__GNUC__) && !defined(__clang__)
@@ -22,16 +22,32 @@ namespace widestream::internal {
 struct Encoder::Context {
   const Bpe* bpe;
   WordCache* cache;
+  MissedWords* missed;
   ScanWordsFunction scan;
+  const Encoder* encoder;
 };
 
 namespace {
 
 constexpr std::size_t kBatchWords = 1024;
 constexpr std::size_t kGroupWords = 128;
+// At most so many texts end in a batch.
+constexpr std::size_t kBatchTexts = 256;
+// The scanner wants room for as many words.
+constexpr std::size_t kLeastScanned = 64;
 // Copying a slot's ids writes as many.
 constexpr std::size_t kSlotIds = 8;
-constexpr std::size_t kGroupIds = kGroupWords * kSlotIds;
+
+// Words of one or more texts, in order.
+struct WordBatch {
+  const char* bytes[kBatchWords];  // of each word; 16 bytes can be read
+  std::uint32_t sizes[kBatchWords];
+  std::size_t words;
+  // How many words there are up to the end of each text that ends here.
+  std::uint32_t text_end_words[kBatchTexts];
+  std::size_t text_ends;
+  char tails[kBatchTexts][32];
+};
 
 // Appends the ids of any word to the sink.
 template <typename Id>
@@ -60,167 +76,17 @@ inline void Commit(const Id* out, IdSink<Id>* sink) {
   sink->buffer->SetSize(size);
 }
 
-// The words of a group that the cache does not have. Add them all, Resolve, use the slots that Add
-// gave, then Keep, which changes the cache.
-class Missed {
- public:
-  // The count of a slot whose ids are not in it but given by Append.
-  static constexpr std::uint8_t kElsewhere = 255;
-
-  void Clear() {
-    count_ = 0;
-    ids_used_ = 0;
-  }
-
-  const WordCache::Slot* Add(const char* word, std::uint32_t bytes, const WordKey& key,
-                             std::uint64_t hash) {
-    Word& added = words_[count_];
-    added.bytes = word;
-    added.size = bytes;
-    added.hash = hash;
-    WordCache::Slot& slot = slots_[count_];
-    slot.key = key;
-    ++count_;
-    return &slot;
-  }
-
-  template <bool kNarrow>
-  void Resolve(const Encoder::Context& context);
-
-  template <typename Id>
-  void Append(const Encoder::Context& context, const WordCache::Slot& slot, IdSink<Id>* sink) {
-    const Word& word = words_[&slot - slots_];
-    if (word.count == 0) return ResolveAny(context, word.bytes, word.size, sink);
-    sink->count += word.count;
-    if (sink->buffer == nullptr) return;
-    sink->buffer->Reserve(word.count);
-    Id* const out = sink->buffer->data() + sink->buffer->size();
-    for (std::uint32_t i = 0; i < word.count; ++i) out[i] = static_cast<Id>(word.ids[i]);
-    sink->buffer->SetSize(sink->buffer->size() + word.count);
-  }
-
-  void Keep(WordCache* cache) {
-    for (std::size_t i = 0; i < count_; ++i) {
-      const Word& word = words_[i];
-      if (slots_[i].count != kElsewhere) {
-        WordCache::Bucket& bucket = cache->Buckets()[WordCache::BucketOf(word.hash)];
-        bucket.ways[1] = bucket.ways[0];
-        bucket.ways[0] = slots_[i];
-      }
-      if (!word.merged || word.count > WordCache::kMaxLongIds) continue;
-      WordCache::LongSlot* const slot = cache->LongSlotOf(word.hash);
-      slot->bytes = static_cast<std::uint8_t>(word.size);
-      slot->count = static_cast<std::uint8_t>(word.count);
-      std::memcpy(slot->word, word.bytes, word.size);
-      std::memcpy(slot->ids, word.ids, word.count * sizeof(word.ids[0]));
-    }
-  }
-
- private:
-  struct Word {
-    const char* bytes;
-    std::uint32_t size;
-    std::uint32_t count;  // 0: longer than the cache takes
-    std::uint64_t hash;
-    bool merged;  // and not in a slot of its own
-    const std::uint32_t* ids;
-  };
-  std::uint32_t* NewIds(std::size_t most) {
-    std::uint32_t* const ids = ids_ + ids_used_;
-    ids_used_ += most;
-    return ids;
-  }
-
-  std::size_t count_ = 0;
-  std::size_t ids_used_ = 0;
-  Word words_[kGroupWords];
-  WordCache::Slot slots_[kGroupWords];
-  std::uint32_t ids_[kGroupWords * WordCache::kMaxLongBytes];
-  LongMerge long_merge_;
-};
-
-template <bool kNarrow>
-__attribute__((noinline)) void Missed::Resolve(const Encoder::Context& context) {
-  // A slot holds as many ids.
-  constexpr std::uint32_t kMostIds = kNarrow ? 7 : 5;
-  constexpr std::size_t kIdBytes = kNarrow ? 2 : 3;
-  const Bpe& bpe = *context.bpe;
-  for (std::size_t i = 0; i < count_; ++i) {
-    Word& word = words_[i];
-    word.count = 0;
-    word.merged = false;
-    if (word.size > WordCache::kMaxLongBytes) continue;
-    if (word.size > WordKey::kMaxBytes) {
-      word.hash = bpe.HashOf(word.bytes, word.size);
-      __builtin_prefetch(context.cache->LongSlotOf(word.hash));
-    }
-    bpe.PrefetchToken(word.hash);
-  }
-  // Words to merge, by length, since those of one call take as long as the longest.
-  Bpe::ShortWord jobs[3][kGroupWords];
-  std::uint32_t words_of[3][kGroupWords];
-  std::size_t job_counts[3] = {};
-  std::uint32_t long_words[kGroupWords];
-  std::size_t long_count = 0;
-  long_merge_.Clear();
-  for (std::uint32_t i = 0; i < count_; ++i) {
-    Word& word = words_[i];
-    if (word.size > WordCache::kMaxLongBytes) {
-      if (word.size > LongMerge::kMostBytes) continue;
-      if (bpe.MayBeWhole(word.size) &&
-          bpe.FindWhole(word.bytes, word.size, bpe.HashOf(word.bytes, word.size)) != kNoId) {
-        continue;
-      }
-      if (long_merge_.Add(word.bytes, word.size)) long_words[long_count++] = i;
-      continue;
-    }
-    const std::uint32_t whole = bpe.FindWhole(word.bytes, word.size, word.hash);
-    if (whole != kNoId) {
-      std::uint32_t* const ids = NewIds(1);
-      ids[0] = whole;
-      word.ids = ids;
-      word.count = 1;
-      continue;
-    }
-    if (word.size > kMostIds) {
-      const WordCache::LongSlot& slot = *context.cache->LongSlotOf(word.hash);
-      if (slot.bytes == word.size && std::memcmp(slot.word, word.bytes, word.size) == 0) {
-        word.ids = slot.ids;
-        word.count = slot.count;
-        continue;
-      }
-    }
-    std::uint32_t* const ids = NewIds(word.size);
-    word.ids = ids;
-    const int kind = word.size <= 16 ? 0 : word.size <= 32 ? 1 : 2;
-    words_of[kind][job_counts[kind]] = i;
-    jobs[kind][job_counts[kind]++] = {word.bytes, word.size, 0, ids};
-  }
-  for (int kind = 0; kind < 3; ++kind) {
-    bpe.MergeShortWords(jobs[kind], job_counts[kind]);
-    for (std::size_t i = 0; i < job_counts[kind]; ++i) {
-      Word& word = words_[words_of[kind][i]];
-      word.count = jobs[kind][i].count;
-      word.merged = kind != 0 || word.count > kMostIds;
-    }
-  }
-  long_merge_.Run(bpe);
-  for (std::size_t i = 0; i < long_count; ++i) {
-    const std::span<const std::uint32_t> ids = long_merge_.Ids(i);
-    words_[long_words[i]].ids = ids.data();
-    words_[long_words[i]].count = static_cast<std::uint32_t>(ids.size());
-  }
-  for (std::size_t i = 0; i < count_; ++i) {
-    const Word& word = words_[i];
-    WordCache::Slot& slot = slots_[i];
-    slot.count = kElsewhere;
-    if (word.count == 0 || word.count > kMostIds || word.size > WordKey::kMaxBytes) continue;
-    slot.count = static_cast<std::uint8_t>(word.count);
-    std::memset(slot.ids, 0, sizeof(slot.ids));
-    for (std::uint32_t k = 0; k < word.count; ++k) {
-      std::memcpy(slot.ids + k * kIdBytes, &word.ids[k], kIdBytes);
-    }
-  }
+template <typename Id>
+void AppendMissed(const Encoder::Context& context, const MissedWords& missed,
+                  const WordCache::Slot* slot, IdSink<Id>* sink) {
+  const MissedWords::Found found = missed.Ids(slot);
+  if (found.ids == nullptr) return ResolveAny(context, found.word, found.bytes, sink);
+  sink->count += found.count;
+  if (sink->buffer == nullptr) return;
+  sink->buffer->Reserve(found.count);
+  Id* const out = sink->buffer->data() + sink->buffer->size();
+  for (std::uint32_t i = 0; i < found.count; ++i) out[i] = static_cast<Id>(found.ids[i]);
+  sink->buffer->SetSize(sink->buffer->size() + found.count);
 }
 
 namespace portable {
@@ -314,48 +180,68 @@ Encoder::Encoder(const Bpe* bpe, Pattern pattern, Isa isa, bool narrow_ids)
       narrow_ids_(narrow_ids),
       scan_(ScanWordsFor(pattern, isa)) {}
 
-Encoder::~Encoder() {
-  for (std::atomic<WordCache*>& cache : idle_) delete cache.load();
+const FirstParts& Encoder::Parts() const {
+  std::call_once(parts_made_, [this] { parts_ = std::make_unique<const FirstParts>(*bpe_); });
+  return *parts_;
 }
 
-WordCache* Encoder::Take() const {
+Encoder::~Encoder() {
+  for (std::atomic<EncoderMemory*>& memory : idle_) delete memory.load();
+}
+
+EncoderMemory* Encoder::Take() const {
   // Each thread looks first where it gave its cache back.
   const std::size_t begin = std::hash<std::thread::id>()(std::this_thread::get_id());
   for (std::size_t i = 0; i < idle_.size(); ++i) {
-    std::atomic<WordCache*>& place = idle_[(begin + i) % idle_.size()];
+    std::atomic<EncoderMemory*>& place = idle_[(begin + i) % idle_.size()];
     if (place.load(std::memory_order_relaxed) == nullptr) continue;
-    if (WordCache* const cache = place.exchange(nullptr, std::memory_order_acquire)) return cache;
+    if (EncoderMemory* const memory = place.exchange(nullptr, std::memory_order_acquire))
+      return memory;
   }
-  return new WordCache;
+  return new EncoderMemory;
 }
 
-void Encoder::GiveBack(WordCache* cache) const {
+void Encoder::GiveBack(EncoderMemory* memory) const {
   const std::size_t begin = std::hash<std::thread::id>()(std::this_thread::get_id());
   for (std::size_t i = 0; i < idle_.size(); ++i) {
-    WordCache* expected = nullptr;
-    if (idle_[(begin + i) % idle_.size()].compare_exchange_strong(expected, cache,
+    EncoderMemory* expected = nullptr;
+    if (idle_[(begin + i) % idle_.size()].compare_exchange_strong(expected, memory,
                                                                   std::memory_order_release)) {
       return;
     }
   }
-  delete cache;
+  delete memory;
 }
 
 template <typename Id>
-void Encoder::Encode(std::string_view text, WordCache* cache, IdSink<Id>* sink) const {
+void Encoder::Encode(std::span<const std::string_view> texts, EncoderMemory* memory,
+                     IdSink<Id>* sink, std::uint64_t* counts) const {
   // The scanner counts in 32 bits.
-  if (text.size() > 0xFFFFFFFF) return EncodeHuge(text, cache, sink);
-  const Context context{bpe_, cache, scan_};
+  const auto is_huge = [](std::string_view text) { return text.size() > 0xFFFFFFFF; };
+  if (std::any_of(texts.begin(), texts.end(), is_huge)) {
+    for (std::size_t i = 0; i < texts.size() && sink->count < sink->most; ++i) {
+      if (is_huge(texts[i])) {
+        EncodeHuge(texts[i], memory, sink);
+      } else {
+        Encode(texts.subspan(i, 1), memory, sink, nullptr);
+      }
+      if (counts != nullptr) counts[i] = sink->count;
+    }
+    return;
+  }
+  const Context context{bpe_, &memory->cache, &memory->missed, scan_, this};
+  // What an earlier call left that was stopped by an exception.
+  memory->missed.Clear();
   const auto encode = [&]<bool kNarrow>() {
     const bool count = sink->buffer == nullptr;
 #if defined(__x86_64__)
     if (isa_ != Isa::kPortable) {
-      return count ? avx2::EncodeText<kNarrow, true>(context, text, sink)
-                   : avx2::EncodeText<kNarrow, false>(context, text, sink);
+      return count ? avx2::EncodeTexts<kNarrow, true>(context, texts, sink, counts)
+                   : avx2::EncodeTexts<kNarrow, false>(context, texts, sink, counts);
     }
 #endif
-    return count ? portable::EncodeText<kNarrow, true>(context, text, sink)
-                 : portable::EncodeText<kNarrow, false>(context, text, sink);
+    return count ? portable::EncodeTexts<kNarrow, true>(context, texts, sink, counts)
+                 : portable::EncodeTexts<kNarrow, false>(context, texts, sink, counts);
   };
   if (sizeof(Id) == 2 || narrow_ids_) {
     encode.template operator()<true>();
@@ -365,8 +251,8 @@ void Encoder::Encode(std::string_view text, WordCache* cache, IdSink<Id>* sink) 
 }
 
 template <typename Id>
-void Encoder::EncodeHuge(std::string_view text, WordCache* cache, IdSink<Id>* sink) const {
-  const Context context{bpe_, cache, scan_};
+void Encoder::EncodeHuge(std::string_view text, EncoderMemory* memory, IdSink<Id>* sink) const {
+  const Context context{bpe_, &memory->cache, &memory->missed, scan_, this};
   const char* p = text.data();
   const char* const end = p + text.size();
   while (p != end && sink->count < sink->most) {
@@ -376,7 +262,9 @@ void Encoder::EncodeHuge(std::string_view text, WordCache* cache, IdSink<Id>* si
   }
 }
 
-template void Encoder::Encode(std::string_view, WordCache*, IdSink<std::uint16_t>*) const;
-template void Encoder::Encode(std::string_view, WordCache*, IdSink<std::uint32_t>*) const;
+template void Encoder::Encode(std::span<const std::string_view>, EncoderMemory*,
+                              IdSink<std::uint16_t>*, std::uint64_t*) const;
+template void Encoder::Encode(std::span<const std::string_view>, EncoderMemory*,
+                              IdSink<std::uint32_t>*, std::uint64_t*) const;
 
 }  // namespace widestream::internal

@@ -5,10 +5,14 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <span>
 #include <string_view>
 
 #include "engine/transform/bpe.h"
+#include "engine/transform/first_parts.h"
 #include "engine/transform/id_buffer.h"
+#include "engine/transform/missed_words.h"
 #include "engine/transform/word_cache.h"
 #include "engine/transform/word_scanner.h"
 
@@ -22,7 +26,15 @@ struct IdSink {
   std::uint64_t most = UINT64_MAX;  // encoding may stop once this many are there
 };
 
-// Immutable and thread-safe, apart from the caches that it lends out, one to each call.
+// What the calls of one thread work with.
+struct EncoderMemory {
+  WordCache cache;
+  MissedWords missed;
+  // For the ids of calls that hand on something else.
+  IdBuffer<std::uint32_t> ids;
+};
+
+// Immutable and thread-safe, apart from the memory that it lends out, to one call at a time.
 class Encoder {
  public:
   // Keeps `bpe`.
@@ -31,38 +43,45 @@ class Encoder {
   Encoder(const Encoder&) = delete;
   Encoder& operator=(const Encoder&) = delete;
 
-  // A cache for the calls of one thread. Given back when destroyed.
+  // Memory for the calls of one thread. Given back when destroyed.
   class Lease {
    public:
-    explicit Lease(const Encoder* encoder) : encoder_(encoder), cache_(encoder->Take()) {}
-    ~Lease() { encoder_->GiveBack(cache_); }
+    explicit Lease(const Encoder* encoder) : encoder_(encoder), memory_(encoder->Take()) {}
+    ~Lease() { encoder_->GiveBack(memory_); }
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
-    WordCache* cache() const { return cache_; }
+    EncoderMemory* memory() const { return memory_; }
 
    private:
     const Encoder* encoder_;
-    WordCache* cache_;
+    EncoderMemory* memory_;
   };
 
-  // Appends the ids of `text`. Id may be uint16_t only if all ids fit.
+  // Appends the ids of the texts; counts[i], unless null, becomes the count of the sink after text
+  // i. Many texts at once are faster than one by one. Id may be uint16_t only if all ids fit.
   template <typename Id>
-  void Encode(std::string_view text, WordCache* cache, IdSink<Id>* sink) const;
+  void Encode(std::span<const std::string_view> texts, EncoderMemory* memory, IdSink<Id>* sink,
+              std::uint64_t* counts) const;
+
+  // Made when first needed: text in ASCII never needs it.
+  const FirstParts& Parts() const;
 
   struct Context;  // of one Encode, see encoder.cc
 
  private:
-  WordCache* Take() const;
-  void GiveBack(WordCache* cache) const;
+  EncoderMemory* Take() const;
+  void GiveBack(EncoderMemory* memory) const;
   template <typename Id>
-  void EncodeHuge(std::string_view text, WordCache* cache, IdSink<Id>* sink) const;
+  void EncodeHuge(std::string_view text, EncoderMemory* memory, IdSink<Id>* sink) const;
 
   const Bpe* bpe_;
   Pattern pattern_;
   Isa isa_;
   bool narrow_ids_;
   ScanWordsFunction scan_;
-  mutable std::array<std::atomic<WordCache*>, 32> idle_ = {};
+  mutable std::once_flag parts_made_;
+  mutable std::unique_ptr<const FirstParts> parts_;
+  mutable std::array<std::atomic<EncoderMemory*>, 32> idle_ = {};
 };
 
 }  // namespace widestream::internal

@@ -17,8 +17,8 @@ namespace widestream::internal {
 class LongMerge {
  public:
   static constexpr std::size_t kChunkBytes = 32;
-  static constexpr std::size_t kMostChunks = 64;  // of all words together
-  static constexpr std::size_t kMostBytes = kChunkBytes * kMostChunks;
+  static constexpr std::size_t kMostChunks = 512;  // of all words together
+  static constexpr std::size_t kMostBytes = 2048;
 
   void Clear();
   // False when there is no room for it now; then it is not added. bytes > kChunkBytes.

@@ -9,7 +9,7 @@
 // kChains words at once, step by step. A step of one word waits for its own last step, mostly for
 // the look-ups, so words merge nearly as fast together as one alone. No branch depends on what is
 // found: about half of the look-ups find something, which no machine can foresee.
-template <int kLanes, int kChains>
+template <int kLanes, int kChains, bool kParts>
 WS_TARGET inline void Merge(const Bpe& bpe, Bpe::ShortWord* words) {
   constexpr std::uint32_t kNone = 0xFFFFFFFF;
   // Places in `ids` beside the parts: what stands before and behind merges with nothing, and a
@@ -30,15 +30,26 @@ WS_TARGET inline void Merge(const Bpe& bpe, Bpe::ShortWord* words) {
     const Bpe::ShortWord& word = words[c];
     alignas(64) std::uint32_t first_keys[kLanes];
     for (std::uint32_t& key : first_keys) key = kNone;
-    unsigned left = static_cast<unsigned char>(word.bytes[0]);
     ids[c][0] = ids[c][kBehind] = PairTable::kNeverId;
-    ids[c][1] = byte_ids[left];
-    for (std::uint32_t i = 1; i < word.size; ++i) {
-      const unsigned right = static_cast<unsigned char>(word.bytes[i]);
-      const std::uint32_t rank = byte_pairs[left * 256U + right];
-      first_keys[i - 1] = rank == kNoId ? kNone : (rank << 6) | (i - 1);
-      ids[c][1 + i] = byte_ids[right];
-      left = right;
+    if constexpr (kParts) {
+      std::uint32_t left = ids[c][1] = word.ids[0];
+      for (std::uint32_t i = 1; i < word.size; ++i) {
+        const std::uint32_t right = word.ids[i];
+        const std::uint32_t rank = FindPair(pairs, PairTable::Pair(left, right));
+        first_keys[i - 1] = (rank << 6) | (i - 1) | AllOnesIf(rank == kNoId);
+        ids[c][1 + i] = right;
+        left = right;
+      }
+    } else {
+      unsigned left = static_cast<unsigned char>(word.bytes[0]);
+      ids[c][1] = byte_ids[left];
+      for (std::uint32_t i = 1; i < word.size; ++i) {
+        const unsigned right = static_cast<unsigned char>(word.bytes[i]);
+        const std::uint32_t rank = byte_pairs[left * 256U + right];
+        first_keys[i - 1] = rank == kNoId ? kNone : (rank << 6) | (i - 1);
+        ids[c][1 + i] = byte_ids[right];
+        left = right;
+      }
     }
     keys[c].Load(first_keys);
     alive[c] = ~std::uint64_t{0} >> (64 - word.size);
@@ -96,25 +107,35 @@ WS_TARGET inline void Merge(const Bpe& bpe, Bpe::ShortWord* words) {
   }
 }
 
-template <int kLanes>
+template <int kLanes, bool kParts>
 WS_TARGET void MergeAll(const Bpe& bpe, Bpe::ShortWord* words, std::size_t count) {
-  for (; count >= 4; count -= 4, words += 4) Merge<kLanes, 4>(bpe, words);
+  for (; count >= 4; count -= 4, words += 4) Merge<kLanes, 4, kParts>(bpe, words);
   if (count >= 2) {
-    Merge<kLanes, 2>(bpe, words);
+    Merge<kLanes, 2, kParts>(bpe, words);
     words += 2;
     count -= 2;
   }
-  if (count == 1) Merge<kLanes, 1>(bpe, words);
+  if (count == 1) Merge<kLanes, 1, kParts>(bpe, words);
 }
 
-WS_TARGET void MergeShort(const Bpe& bpe, Bpe::ShortWord* words, std::size_t count) {
+template <bool kParts>
+WS_TARGET void MergeByLength(const Bpe& bpe, Bpe::ShortWord* words, std::size_t count) {
   std::uint32_t longest = 0;
   for (std::size_t i = 0; i < count; ++i) longest = std::max(longest, words[i].size);
   if (longest <= 16) {
-    MergeAll<16>(bpe, words, count);
+    MergeAll<16, kParts>(bpe, words, count);
   } else if (longest <= 32) {
-    MergeAll<32>(bpe, words, count);
+    MergeAll<32, kParts>(bpe, words, count);
   } else {
-    MergeAll<64>(bpe, words, count);
+    MergeAll<64, kParts>(bpe, words, count);
+  }
+}
+
+WS_TARGET void MergeShort(const Bpe& bpe, Bpe::ShortWord* words, std::size_t count) {
+  if (count == 0) return;
+  if (words[0].bytes == nullptr) {
+    MergeByLength<true>(bpe, words, count);
+  } else {
+    MergeByLength<false>(bpe, words, count);
   }
 }

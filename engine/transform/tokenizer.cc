@@ -57,12 +57,12 @@ void Tokenizer::Encode(std::string_view text, std::vector<std::uint32_t>* ids) c
   // More than this is not kept for the next call.
   constexpr std::size_t kMostKeptIds = std::size_t{1} << 18;
   const internal::Encoder::Lease lease(&implementation_->encoder());
-  IdBuffer<std::uint32_t>& buffer = lease.cache()->ids;
+  IdBuffer<std::uint32_t>& buffer = lease.memory()->ids;
   buffer.Clear();
   IdSink<std::uint32_t> sink{&buffer};
   // Without tokens to refuse there is no error.
   static_cast<void>(
-      implementation_->Encode(text, implementation_->DefaultPlan(), lease.cache(), &sink, nullptr)
+      implementation_->Encode(text, implementation_->DefaultPlan(), lease.memory(), &sink, nullptr)
           .ok());
   ids->insert(ids->end(), buffer.ids().begin(), buffer.ids().end());
   if (buffer.capacity() > kMostKeptIds) buffer = IdBuffer<std::uint32_t>();
@@ -76,7 +76,7 @@ Status Tokenizer::Encode(std::string_view text, const EncodeOptions& options, Id
   const internal::Encoder::Lease lease(&implementation_->encoder());
   const std::size_t before = ids->size();
   IdSink<Id> sink{ids};
-  Status status = implementation_->Encode(text, plan, lease.cache(), &sink, offsets);
+  Status status = implementation_->Encode(text, plan, lease.memory(), &sink, offsets);
   if (!status.ok()) ids->SetSize(before);
   return status;
 }
@@ -94,13 +94,11 @@ Status Tokenizer::EncodeBatch(std::span<const std::string_view> texts, const Enc
   const auto encode = [&](std::size_t begin, std::size_t end, IdBuffer<Id>* buffer,
                           std::vector<std::uint64_t>* text_ends) {
     const internal::Encoder::Lease lease(&implementation_->encoder());
-    for (std::size_t i = begin; i < end; ++i) {
-      IdSink<Id> sink{buffer};
-      Status status = implementation_->Encode(texts[i], plan, lease.cache(), &sink, nullptr);
-      if (!status.ok()) return status.WithContext("text " + std::to_string(i));
-      text_ends->push_back(buffer->size());
-    }
-    return Status::Ok();
+    const std::size_t first = text_ends->size();
+    text_ends->resize(first + (end - begin));
+    IdSink<Id> sink{buffer, buffer->size()};
+    return implementation_->EncodeTexts(texts.subspan(begin, end - begin), plan, lease.memory(),
+                                        &sink, text_ends->data() + first, begin);
   };
   const std::size_t ids_before = ids->size();
   const std::size_t ends_before = ends->size();
@@ -147,7 +145,7 @@ Result<std::uint64_t> Tokenizer::Count(std::string_view text, const EncodeOption
   WS_ASSIGN_OR_RETURN(const Implementation::Plan plan, implementation_->MakePlan(options));
   const internal::Encoder::Lease lease(&implementation_->encoder());
   IdSink<std::uint32_t> sink{nullptr};
-  WS_RETURN_IF_ERROR(implementation_->Encode(text, plan, lease.cache(), &sink, nullptr));
+  WS_RETURN_IF_ERROR(implementation_->Encode(text, plan, lease.memory(), &sink, nullptr));
   return sink.count;
 }
 
@@ -156,16 +154,15 @@ Status Tokenizer::CountBatch(std::span<const std::string_view> texts, const Enco
   WS_ASSIGN_OR_RETURN(const Implementation::Plan plan, implementation_->MakePlan(options));
   const internal::Encoder::Lease lease(&implementation_->encoder());
   const std::size_t before = counts->size();
-  counts->reserve(before + texts.size());
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    IdSink<std::uint32_t> sink{nullptr};
-    Status status = implementation_->Encode(texts[i], plan, lease.cache(), &sink, nullptr);
-    if (!status.ok()) {
-      counts->resize(before);
-      return status.WithContext("text " + std::to_string(i));
-    }
-    counts->push_back(sink.count);
+  counts->resize(before + texts.size());
+  IdSink<std::uint32_t> sink{nullptr};
+  Status status =
+      implementation_->EncodeTexts(texts, plan, lease.memory(), &sink, counts->data() + before, 0);
+  if (!status.ok()) {
+    counts->resize(before);
+    return status;
   }
+  for (std::size_t i = counts->size(); i-- > before + 1;) (*counts)[i] -= (*counts)[i - 1];
   return Status::Ok();
 }
 

@@ -199,7 +199,7 @@ void Tokenizer::Implementation::EncodePlain(std::string_view text, std::size_t b
                                             const Stage& stage, Run<Id>* run) const {
   run->sink->most = run->enough;
   const std::size_t before = run->sink->buffer != nullptr ? run->sink->buffer->size() : 0;
-  encoder_->Encode(text, run->cache, run->sink);
+  encoder_->Encode({&text, 1}, run->memory, run->sink, nullptr);
   if (run->offsets == nullptr) return;
   for (const Id id : run->sink->buffer->ids().subspan(before)) {
     const std::size_t end = begin + bpe_->TokenBytes(id).size();
@@ -245,10 +245,10 @@ void Tokenizer::Implementation::EncodeOriginal(std::string_view text, Run<Id>* r
 
 template <typename Id>
 Status Tokenizer::Implementation::Encode(std::string_view text, const Plan& plan,
-                                         internal::WordCache* cache, internal::IdSink<Id>* sink,
-                                         TokenOffsets* offsets) const {
+                                         internal::EncoderMemory* memory,
+                                         internal::IdSink<Id>* sink, TokenOffsets* offsets) const {
   if (plan.refuse_tokens) WS_RETURN_IF_ERROR(CheckRefused(text, plan));
-  Run<Id> run{plan, cache, sink, offsets, UINT64_MAX};
+  Run<Id> run{plan, memory, sink, offsets, UINT64_MAX};
   const Stage nowhere{nullptr, nullptr};
   if (plan.add_special_tokens) {
     for (const std::uint32_t id : ids_before_) AddId(id, 0, 0, nowhere, &run);
@@ -277,13 +277,56 @@ Status Tokenizer::Implementation::Encode(std::string_view text, const Plan& plan
   return Status::Ok();
 }
 template Status Tokenizer::Implementation::Encode(std::string_view, const Plan&,
-                                                  internal::WordCache*,
+                                                  internal::EncoderMemory*,
                                                   internal::IdSink<std::uint16_t>*,
                                                   TokenOffsets*) const;
 template Status Tokenizer::Implementation::Encode(std::string_view, const Plan&,
-                                                  internal::WordCache*,
+                                                  internal::EncoderMemory*,
                                                   internal::IdSink<std::uint32_t>*,
                                                   TokenOffsets*) const;
+
+bool Tokenizer::Implementation::IsPlain(std::string_view text, const Plan& plan) const {
+  if (normalize_nfc_ && !internal::NormalizedText(text).runs().empty()) return false;
+  if (!plan.find_tokens) return true;
+  const auto any = [](std::uint32_t) { return true; };
+  return !original_matcher_.Find(text, 0, any) && !normalized_matcher_.Find(text, 0, any);
+}
+
+template <typename Id>
+Status Tokenizer::Implementation::EncodeTexts(std::span<const std::string_view> texts,
+                                              const Plan& plan, internal::EncoderMemory* memory,
+                                              internal::IdSink<Id>* sink, std::uint64_t* counts,
+                                              std::size_t first_number) const {
+  // Short texts are encoded many at once.
+  constexpr std::size_t kMostTexts = 256;
+  const bool together =
+      !plan.refuse_tokens && !plan.add_special_tokens && plan.most_ids == SIZE_MAX;
+  for (std::size_t i = 0; i < texts.size();) {
+    std::size_t plain = 0;
+    while (together && plain < kMostTexts && i + plain < texts.size() &&
+           IsPlain(texts[i + plain], plan)) {
+      ++plain;
+    }
+    if (plain != 0) {
+      sink->most = UINT64_MAX;
+      encoder_->Encode(texts.subspan(i, plain), memory, sink, counts + i);
+      i += plain;
+      continue;
+    }
+    Status status = Encode(texts[i], plan, memory, sink, nullptr);
+    if (!status.ok()) return status.WithContext("text " + std::to_string(first_number + i));
+    counts[i++] = sink->count;
+  }
+  return Status::Ok();
+}
+template Status Tokenizer::Implementation::EncodeTexts(std::span<const std::string_view>,
+                                                       const Plan&, internal::EncoderMemory*,
+                                                       internal::IdSink<std::uint16_t>*,
+                                                       std::uint64_t*, std::size_t) const;
+template Status Tokenizer::Implementation::EncodeTexts(std::span<const std::string_view>,
+                                                       const Plan&, internal::EncoderMemory*,
+                                                       internal::IdSink<std::uint32_t>*,
+                                                       std::uint64_t*, std::size_t) const;
 
 std::optional<std::string_view> Tokenizer::Implementation::BytesOf(std::uint32_t id) const {
   if (id < bpe_->TokenCount() && !bpe_->TokenBytes(id).empty()) return bpe_->TokenBytes(id);

@@ -35,9 +35,16 @@ class Tokenizer::Implementation {
 
   Result<Plan> MakePlan(const EncodeOptions& options) const;
   const Plan& DefaultPlan() const { return default_plan_; }
+  // Appends the ids of the texts; counts[i] becomes the count of the sink after text i. On an
+  // error, which names the text by its number from first_number on, something may have been
+  // appended already.
+  template <typename Id>
+  Status EncodeTexts(std::span<const std::string_view> texts, const Plan& plan,
+                     internal::EncoderMemory* memory, internal::IdSink<Id>* sink,
+                     std::uint64_t* counts, std::size_t first_number) const;
   // Appends to the sink. On an error something may have been appended already.
   template <typename Id>
-  Status Encode(std::string_view text, const Plan& plan, internal::WordCache* cache,
+  Status Encode(std::string_view text, const Plan& plan, internal::EncoderMemory* memory,
                 internal::IdSink<Id>* sink, TokenOffsets* offsets) const;
   template <typename Id>
   Status Decode(std::span<const Id> ids, std::string* bytes) const;
@@ -52,11 +59,13 @@ class Tokenizer::Implementation {
   const std::string& digest() const { return digest_; }
 
  private:
+  // Nothing to normalize and no added token in it.
+  bool IsPlain(std::string_view text, const Plan& plan) const;
   // One text on its way. Positions in the sink at or above `enough` ids may be left out.
   template <typename Id>
   struct Run {
     const Plan& plan;
-    internal::WordCache* cache;
+    internal::EncoderMemory* memory;
     internal::IdSink<Id>* sink;
     TokenOffsets* offsets;
     std::uint64_t enough;
