@@ -140,8 +140,8 @@ class SegmentMix(nn.Module):
         if operators.serves(h_TW) and operators.serves(e_TW) and self.state_norm.weight.dtype != torch.float64:
             a_TW = _whole_norm(self.state_norm, h_TW)
             b_TW = _whole_norm(self.embedding_norm, e_TW).to(a_TW.dtype)
-            mixed = operators.segment_mix(a_TW, b_TW, self.linear.weight)
-            return mixed.view(h_TW.shape).to(h_TW.dtype)
+            fused = operators.segment_mix(a_TW, b_TW, self.linear.weight)
+            return fused.view(h_TW.shape).to(h_TW.dtype)
         slots = (*h_TW.shape[:-1], self.n, self.slot_width)
         a = self.state_norm(h_TW).view(slots)
         b = self.embedding_norm(e_TW).view(slots)
