@@ -18,6 +18,9 @@ WORKLOADS: dict[str, str] = {
     "text": "P1a: Parquet -> r50k -> packed batches, one core, against a torch DataLoader with tiktoken",
     "delivery": "hand-over, bandwidth and memory of one host that feeds the ranks of a node",
     "tokenizer": "P7: MB/s of the tokenizer alone, against fastokens, tiktoken and tokenizers; threads, decode, load, memory",
+    "planner": "P3: a million atoms to 10,000 ranks: time, and the dearest rank over the lower bound; peers",
+    "balance": "2 to 16 atoms a rank: against branch and bound and plain longest-first",
+    "pack": "a million documents into rows of 8k and 128k tokens: time and utilisation",
     "overhead": "engine time a record with the tokenizer excluded, and import time",
 }
 
