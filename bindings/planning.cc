@@ -91,13 +91,10 @@ nb::object PackInto(const Column<std::uint32_t>& lengths, std::uint32_t rows,
   if (rows > kMaxRows) {
     ValueOrThrow(Result<int>(Status::InvalidArgument("pack: more than 2^24 rows")));
   }
-  std::vector<std::uint32_t> row_of(lengths.shape(0), UINT32_MAX);
+  std::vector<std::uint32_t> row_of;
   {
     const nb::gil_scoped_release unlocked;
-    const Packing packing = PackRows(SpanOf(lengths), 0, rows, row_tokens);
-    for (std::uint32_t row = 0; row < packing.rows.size(); ++row) {
-      for (const std::uint32_t piece : packing.rows[row]) row_of[piece] = row;
-    }
+    row_of = RowsOfPieces(SpanOf(lengths), 0, rows, row_tokens);
   }
   return ToNumpy(std::move(row_of));
 }

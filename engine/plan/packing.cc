@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
-#include <limits>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -12,8 +11,6 @@
 
 namespace widestream {
 namespace {
-
-constexpr std::uint32_t kNoRow = std::numeric_limits<std::uint32_t>::max();
 
 // Rows that hold something and have room, found by their free tokens: the fullest that has room for
 // a piece, ties by row number. Two forms with the same answers.
@@ -147,15 +144,28 @@ Placement Place(std::span<const std::uint32_t> lengths, std::size_t carried, std
   return placement;
 }
 
+Placement PlaceAll(std::span<const std::uint32_t> lengths, std::size_t carried, std::uint32_t rows,
+                   std::uint32_t row_tokens) {
+  constexpr std::uint32_t kShortRow = 1U << 12;
+  if (row_tokens <= kShortRow || row_tokens <= lengths.size()) {
+    return Place(lengths, carried, rows, row_tokens, RowsByFreeTokens(row_tokens));
+  }
+  return Place(lengths, carried, rows, row_tokens, RowsInTree());
+}
+
 }  // namespace
+
+std::vector<std::uint32_t> RowsOfPieces(std::span<const std::uint32_t> lengths, std::size_t carried,
+                                        std::uint32_t rows, std::uint32_t row_tokens) {
+  const Placement placement = PlaceAll(lengths, carried, rows, row_tokens);
+  std::vector<std::uint32_t> row_of(lengths.size());
+  for (std::size_t i = 0; i < lengths.size(); ++i) row_of[placement.pieces[i]] = placement.rows[i];
+  return row_of;
+}
 
 Packing PackRows(std::span<const std::uint32_t> lengths, std::size_t carried, std::uint32_t rows,
                  std::uint32_t row_tokens) {
-  constexpr std::uint32_t kShortRow = 1U << 12;
-  const bool by_tokens = row_tokens <= kShortRow || row_tokens <= lengths.size();
-  const Placement placement =
-      by_tokens ? Place(lengths, carried, rows, row_tokens, RowsByFreeTokens(row_tokens))
-                : Place(lengths, carried, rows, row_tokens, RowsInTree());
+  const Placement placement = PlaceAll(lengths, carried, rows, row_tokens);
   Packing packing;
   packing.rows.resize(rows);
   for (std::uint32_t row = 0; row < rows; ++row) {

@@ -44,7 +44,7 @@ def measure(arguments: dict[str, Any]) -> dict[str, Any]:
     proven = 0
 
     def both(atoms: int, bins: int, seed: int) -> tuple[Any, int, int, int]:
-        costs = costs_of(lengths_of("prolong_64k", atoms, seed), 24_576)
+        costs = costs_of(lengths_of("wlb_8k", atoms, seed), 49_152)
         bin_of, loads, most, bound = _core.balance(costs, bins)
         check(costs, bins, bin_of, loads)
         plain = _core.balance(costs, bins, "longest_first")[2]
