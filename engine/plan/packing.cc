@@ -103,9 +103,22 @@ struct Placement {
 
 void AppendLongestFirst(std::span<const std::uint32_t> lengths, std::size_t begin, std::size_t end,
                         std::vector<std::uint32_t>* order) {
-  const std::vector<std::uint64_t> group(lengths.begin() + static_cast<std::ptrdiff_t>(begin),
-                                         lengths.begin() + static_cast<std::ptrdiff_t>(end));
-  for (const std::uint32_t piece : OrderByCost(group).atoms) {
+  if (begin == end) return;
+  const std::span<const std::uint32_t> group = lengths.subspan(begin, end - begin);
+  const std::uint32_t longest = *std::max_element(group.begin(), group.end());
+  if (longest <= group.size()) {  // a counter for each length
+    std::vector<std::uint32_t> places(std::size_t{longest} + 1, 0);
+    for (const std::uint32_t length : group) ++places[longest - length];
+    std::uint32_t before = static_cast<std::uint32_t>(order->size());
+    order->resize(order->size() + group.size());
+    for (std::uint32_t& place : places) before += std::exchange(place, before);
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      (*order)[places[longest - group[i]]++] = static_cast<std::uint32_t>(begin + i);
+    }
+    return;
+  }
+  const std::vector<std::uint64_t> wide(group.begin(), group.end());
+  for (const std::uint32_t piece : OrderByCost(wide).atoms) {
     order->push_back(static_cast<std::uint32_t>(begin) + piece);
   }
 }
