@@ -13,6 +13,7 @@ void register_host(nb::module_& module);
 void register_inspect(nb::module_& module);
 void register_journal(nb::module_& module);
 void register_place_tree(nb::module_& module);
+void register_planning(nb::module_& module);
 }  // namespace widestream::python
 
 NB_MODULE(_core, m) {
@@ -26,4 +27,5 @@ NB_MODULE(_core, m) {
   widestream::python::register_inspect(m);
   widestream::python::register_journal(m);
   widestream::python::register_place_tree(m);
+  widestream::python::register_planning(m);
 }

@@ -87,6 +87,18 @@ void ReadBatch(const json& value, BatchSpec* batch, Status* error) {
   object.Read("fixed_shapes", &batch->fixed_shapes);
 }
 
+void ReadCost(const json& value, CostSpec* cost, Status* error) {
+  JsonObject object(
+      value, "cost",
+      {"linear_tokens", "constant_tokens", "window_tokens", "window_layers", "layers"}, error);
+  constexpr std::uint32_t kMaxLayers = 1U << 16;
+  object.Read("linear_tokens", &cost->linear_tokens, 0, kMaxLinearTokens);
+  object.Read("constant_tokens", &cost->constant_tokens, 0, kMaxConstantTokens);
+  object.Read("window_tokens", &cost->window_tokens, 0, 1U << 24);
+  object.Read("layers", &cost->layers, 1, kMaxLayers);
+  object.Read("window_layers", &cost->window_layers, 0, kMaxLayers);
+}
+
 void ReadAxes(const JsonObject& object, const char* key, std::vector<MeshAxis>* axes,
               Status* error) {
   const json* found = object.Find(key);
@@ -163,11 +175,11 @@ Result<JobSpec> ParseJob(std::string_view text) {
   WS_ASSIGN_OR_RETURN(const json value, job_internal::ParseStrict(text));
   Status error;
   JobSpec job;
-  JsonObject root(
-      value, "",
-      {"name", "seed", "run_dir", "data_roots", "tokenizer", "sources", "mixture", "batch",
-       "validation_fraction", "lookahead_steps", "balance", "mesh", "errors", "limits"},
-      &error);
+  JsonObject root(value, "",
+                  {"name", "seed", "run_dir", "data_roots", "tokenizer", "sources", "mixture",
+                   "batch", "validation_fraction", "lookahead_steps", "balance",
+                   "balance_group_size", "cost", "mesh", "errors", "limits"},
+                  &error);
   root.Read("name", &job.name, 128);
   root.Read("seed", &job.seed, std::uint64_t{0}, ~std::uint64_t{0});
   root.Read("run_dir", &job.run_dir);
@@ -190,6 +202,8 @@ Result<JobSpec> ParseJob(std::string_view text) {
   root.Read("validation_fraction", &job.validation_fraction, 0.0, 1.0);
   root.Read("lookahead_steps", &job.lookahead_steps, 1, 1024);
   root.Read("balance", &job.balance);
+  root.Read("balance_group_size", &job.balance_group_size, 0, 1U << 22);
+  if (const json* found = root.Find("cost")) ReadCost(*found, &job.cost, &error);
   if (const json* found = root.Find("mesh")) ReadMesh(*found, &job.mesh, &error);
   if (const json* found = root.Find("errors")) ReadErrors(*found, &job.errors, &error);
   if (const json* found = root.Find("limits")) ReadLimits(*found, &job.limits, &error);

@@ -212,7 +212,7 @@ TEST(ToJson, IsCanonical) {
   ASSERT_TRUE(again.ok()) << again.status().ToString();
   EXPECT_EQ(ToJson(*again), json);
   EXPECT_EQ(json.find(' '), std::string::npos);
-  EXPECT_EQ(json.rfind("{\"balance\":\"lpt\",\"batch\":", 0), 0U) << json;
+  EXPECT_EQ(json.rfind("{\"balance\":\"lpt\",\"balance_group_size\":0,\"batch\":", 0), 0U) << json;
   EXPECT_NE(json.find("\"code\":0.4"), std::string::npos) << json;
 }
 

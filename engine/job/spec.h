@@ -103,6 +103,17 @@ struct LimitSpec {
   double read_deadline_seconds = 30.0;
 };
 
+// What a piece costs (engine/plan/cost_model.h); the default is a dense model of hidden size 4096.
+struct CostSpec {
+  std::uint32_t linear_tokens = 49'152;  // the length at which both parts cost the same
+  std::uint32_t constant_tokens = 0;     // added to each piece's length in the linear part
+  std::uint32_t window_tokens = 0;       // sliding-window attention; 0 without
+  std::uint32_t window_layers = 0;       // layers that have it, of
+  std::uint32_t layers = 1;
+
+  friend bool operator==(const CostSpec&, const CostSpec&) = default;
+};
+
 struct JobSpec {
   std::string name;
   std::uint64_t seed = 0;
@@ -114,7 +125,9 @@ struct JobSpec {
   BatchSpec batch;
   double validation_fraction = 0.0;  // share of records held out, by hash of their text
   std::uint32_t lookahead_steps = 4;
-  std::string balance = "lpt";  // or "none"
+  std::string balance = "lpt";           // or "multifit", "karmarkar_karp", "none"
+  std::uint32_t balance_group_size = 0;  // data-parallel ranks balanced together; 0 = all
+  CostSpec cost;
   MeshSpec mesh;
   ErrorSpec errors;
   LimitSpec limits;

@@ -90,6 +90,8 @@ TEST(StreamHash, IgnoresEverythingElse) {
       [](JobSpec& j) { j.batch.cross_document_attention = true; },
       [](JobSpec& j) { j.lookahead_steps = 9; },
       [](JobSpec& j) { j.balance = "none"; },
+      [](JobSpec& j) { j.balance_group_size = 1; },
+      [](JobSpec& j) { j.cost.linear_tokens = 100; },
       [](JobSpec& j) { j.batch.pad_documents_to = 16; },
       [](JobSpec& j) { j.batch.pad_microbatch_to = 16; },
       [](JobSpec& j) { j.batch.microbatch_pieces = 16; },

@@ -330,6 +330,38 @@ Status ValidateMesh(const MeshSpec& mesh) {
   return {};
 }
 
+Status ValidateBalance(const JobSpec& job) {
+  constexpr std::string_view kMethods[] = {"lpt", "multifit", "karmarkar_karp", "none"};
+  if (std::find(std::begin(kMethods), std::end(kMethods), job.balance) == std::end(kMethods)) {
+    return Bad("balance", "found " + Quote(job.balance) +
+                              ", expected \"lpt\", \"multifit\", \"karmarkar_karp\" or \"none\"");
+  }
+  const std::uint32_t group = job.balance_group_size;
+  if (group != 0 && job.mesh.dp % group != 0) {
+    return Bad("balance_group_size", "found " + std::to_string(group) +
+                                         ", which does not divide dp " +
+                                         std::to_string(job.mesh.dp) + "; choose a divisor");
+  }
+  const CostSpec& cost = job.cost;
+  if (cost.linear_tokens > kMaxLinearTokens || cost.constant_tokens > kMaxConstantTokens) {
+    return Bad("cost", "found linear_tokens " + std::to_string(cost.linear_tokens) +
+                           " and constant_tokens " + std::to_string(cost.constant_tokens) +
+                           ", expected at most " + std::to_string(kMaxLinearTokens) + " and " +
+                           std::to_string(kMaxConstantTokens));
+  }
+  if (cost.layers == 0 || cost.window_layers > cost.layers) {
+    return Bad("cost.window_layers", "found " + std::to_string(cost.window_layers) + " of layers " +
+                                         std::to_string(cost.layers) +
+                                         ", expected at most all of at least 1");
+  }
+  if ((cost.window_tokens == 0) != (cost.window_layers == 0)) {
+    return Bad("cost.window_tokens", "found " + std::to_string(cost.window_tokens) + " beside " +
+                                         std::to_string(cost.window_layers) +
+                                         " window_layers; give both or neither");
+  }
+  return {};
+}
+
 Status ValidateJob(const JobSpec& job) {
   if (!job.name.empty() && !IsName(job.name)) {
     return Bad("name", "found " + Quote(job.name) +
@@ -373,9 +405,7 @@ Status ValidateJob(const JobSpec& job) {
     return Bad("lookahead_steps",
                "found " + std::to_string(job.lookahead_steps) + ", expected 1 to 1024");
   }
-  if (job.balance != "lpt" && job.balance != "none") {
-    return Bad("balance", "found " + Quote(job.balance) + ", expected \"lpt\" or \"none\"");
-  }
+  WS_RETURN_IF_ERROR(ValidateBalance(job));
   return {};
 }
 

@@ -1,34 +1,22 @@
 #include "engine/plan/layout.h"
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <numeric>
 #include <optional>
-#include <queue>
-#include <set>
+#include <string_view>
 #include <utility>
 
 #include "engine/base/format_text.h"
+#include "engine/plan/cost_model.h"
+#include "engine/plan/cost_order.h"
 
 namespace widestream {
 namespace {
 
-using Load = std::pair<std::uint64_t, std::uint32_t>;  // (cost, number): ties by number
-using MinHeap = std::priority_queue<Load, std::vector<Load>, std::greater<>>;
-
 std::uint64_t CeilDiv(std::uint64_t a, std::uint64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 std::uint64_t RoundUp(std::uint64_t a, std::uint64_t multiple) {
   return CeilDiv(a, multiple) * multiple;
-}
-
-std::vector<std::uint32_t> MostExpensiveFirst(const std::vector<std::uint64_t>& costs) {
-  std::vector<std::uint32_t> order(costs.size());
-  std::iota(order.begin(), order.end(), 0U);
-  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return costs[a] != costs[b] ? costs[a] > costs[b] : a < b;
-  });
-  return order;
 }
 
 // Bins of atoms, and what they cost.
@@ -43,65 +31,35 @@ struct Bins {
   }
 };
 
-// Longest processing time first, at most `capacity` atoms a bin.
-Bins BalanceCounts(const std::vector<std::uint64_t>& costs, std::size_t count,
-                   std::size_t capacity) {
-  Bins bins(count);
-  MinHeap heap;
-  for (std::uint32_t b = 0; b < count; ++b) heap.push({0, b});
-  for (const std::uint32_t atom : MostExpensiveFirst(costs)) {
-    const std::uint32_t bin = heap.top().second;
-    heap.pop();
-    bins.Put(bin, atom, costs[atom]);
-    if (bins.atoms[bin].size() < capacity) heap.push({bins.costs[bin], bin});
-  }
-  return bins;
-}
-
 constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 
-// Longest processing time first under a cap of tokens a bin (0 = none): the cheapest bin, or of the
-// next 15 the first that has room, or the one with most room. Empty if an atom fits nowhere.
-std::optional<Bins> BalanceTokens(const std::vector<std::uint64_t>& costs,
-                                  const std::vector<std::uint64_t>& tokens, std::size_t count,
-                                  std::uint64_t cap, std::size_t most_atoms) {
-  constexpr int kProbes = 16;
-  Bins bins(count);
-  std::vector<std::uint64_t> used(count, 0);
-  std::set<Load> by_cost;
-  std::set<Load> by_used;
-  for (std::uint32_t b = 0; b < count; ++b) {
-    by_cost.insert({0, b});
-    by_used.insert({0, b});
+// Ranks balanced with each other.
+std::uint32_t GroupSize(const LayoutOptions& options) {
+  return options.group_size == 0 ? options.mesh.dp : options.group_size;
+}
+
+// None if the caps leave some atom without room.
+Result<std::optional<Bins>> Balanced(const LayoutOptions& options,
+                                     const std::vector<std::uint64_t>& costs,
+                                     const std::vector<std::uint64_t>& tokens,
+                                     const BalanceCaps& caps, std::uint64_t microbatches) {
+  const auto bins_in = [&](std::uint32_t ranks) {
+    return static_cast<std::uint32_t>(ranks * microbatches);
+  };
+  const BalanceInput input{.costs = costs,
+                           .tokens = tokens,
+                           .memory = {},
+                           .bins = bins_in(options.mesh.dp),
+                           .caps = caps};
+  Result<Assignment> found = BalanceInGroups(input, options.balance, bins_in(GroupSize(options)));
+  if (!found.ok()) {
+    if (found.status().code() == StatusCode::kResourceExhausted) return std::optional<Bins>();
+    return found.status();
   }
-  for (const std::uint32_t atom : MostExpensiveFirst(costs)) {
-    const auto fits = [&](std::uint32_t bin) {
-      return (cap == 0 || used[bin] + tokens[atom] <= cap) && bins.atoms[bin].size() < most_atoms;
-    };
-    auto place = by_cost.begin();
-    if (cap != 0 || most_atoms != kNoLimit) {
-      int probes = 0;
-      while (place != by_cost.end() && probes < kProbes && !fits(place->second)) {
-        ++place;
-        ++probes;
-      }
-      if (place == by_cost.end() || probes == kProbes) {
-        const std::uint32_t roomiest = by_used.begin()->second;
-        if (!fits(roomiest)) return std::nullopt;
-        place = by_cost.find({bins.costs[roomiest], roomiest});
-      }
-    }
-    const std::uint32_t bin = place->second;
-    auto cost_node = by_cost.extract(place);
-    auto used_node = by_used.extract(Load{used[bin], bin});
-    bins.Put(bin, atom, costs[atom]);
-    used[bin] += tokens[atom];
-    cost_node.value().first = bins.costs[bin];
-    used_node.value().first = used[bin];
-    by_cost.insert(std::move(cost_node));
-    by_used.insert(std::move(used_node));
-  }
-  return bins;
+  Bins bins(0);
+  bins.atoms = found->Bins();
+  bins.costs = std::move(found->loads);
+  return std::optional<Bins>(std::move(bins));
 }
 
 // In order, each atom where its first token falls when the tokens are cut evenly; one atom a bin
@@ -140,16 +98,57 @@ std::uint64_t LeastBins(const std::vector<std::uint64_t>& tokens, std::uint64_t 
   return std::max({std::uint64_t{1}, CeilDiv(total, cap), half, CeilDiv(third, 2)});
 }
 
-// Bins to ranks, `per_rank` each, the most expensive first; a rank's dearest microbatch comes
-// first, so that microbatches with the same number are alike on all ranks.
-std::vector<std::vector<std::uint32_t>> BinsToRanks(const Bins& bins, std::uint32_t ranks,
-                                                    std::size_t per_rank, bool balance) {
-  std::vector<std::vector<std::uint32_t>> result(ranks);
-  if (!balance) {
+// Bins to ranks, `per_rank` each; a rank's dearest microbatch comes first, so that microbatches
+// with the same number are alike on all ranks.
+Result<std::vector<std::vector<std::uint32_t>>> BinsToRanks(const LayoutOptions& options,
+                                                            const Bins& bins,
+                                                            std::uint32_t per_rank) {
+  std::vector<std::vector<std::uint32_t>> result(options.mesh.dp);
+  if (options.balance == BalanceMethod::kNone || per_rank == 1) {
     for (std::uint32_t b = 0; b < bins.atoms.size(); ++b) result[b / per_rank].push_back(b);
     return result;
   }
-  return BalanceCounts(bins.costs, ranks, per_rank).atoms;
+  const BalanceInput input{.costs = bins.costs,
+                           .tokens = {},
+                           .memory = {},
+                           .bins = options.mesh.dp,
+                           .caps = {.atoms = per_rank}};
+  WS_ASSIGN_OR_RETURN(const Assignment found,
+                      BalanceInGroups(input, BalanceMethod::kLpt, GroupSize(options)));
+  result = found.Bins();
+  for (std::vector<std::uint32_t>& rank : result) {
+    std::sort(rank.begin(), rank.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return bins.costs[a] != bins.costs[b] ? bins.costs[a] > bins.costs[b] : a < b;
+    });
+  }
+  return result;
+}
+
+// Of each atom: a piece in thd, else a row.
+std::vector<std::uint64_t> AtomCosts(const LayoutOptions& options, const StepPlan& plan) {
+  std::vector<std::uint64_t> costs;
+  if (options.layout == BatchLayout::kThd) {
+    costs.reserve(plan.pieces.size());
+    for (const Piece& piece : plan.pieces) costs.push_back(PieceCost(options.cost, piece.length));
+    return costs;
+  }
+  costs.reserve(plan.rows.size());
+  for (const std::vector<std::uint32_t>& row : plan.rows) {
+    std::uint64_t cost = 0;
+    std::uint64_t length = 0;
+    for (const std::uint32_t piece : row) {
+      cost += PieceCost(options.cost, plan.pieces[piece].length);
+      length += plan.pieces[piece].length;
+    }
+    costs.push_back(options.cross_document_attention ? PieceCost(options.cost, length) : cost);
+  }
+  return costs;
+}
+
+BalanceMethod MethodOf(std::string_view name) {
+  if (name == "none") return BalanceMethod::kNone;
+  if (name == "multifit") return BalanceMethod::kMultifit;
+  return name == "karmarkar_karp" ? BalanceMethod::kKarmarkarKarp : BalanceMethod::kLpt;
 }
 
 }  // namespace
@@ -160,7 +159,9 @@ LayoutOptions LayoutOptionsOf(const JobSpec& job) {
   options.layout = batch.layout;
   options.sequence_length = batch.sequence_length;
   options.microbatch_tokens = batch.microbatch_tokens;
-  options.balance = job.balance == "lpt";
+  options.balance = MethodOf(job.balance);
+  options.group_size = job.balance_group_size;
+  options.cost = job.cost;
   options.cross_document_attention = batch.cross_document_attention;
   options.mesh = job.mesh;
   options.padding = PaddingOf(batch, job.mesh);
@@ -169,7 +170,19 @@ LayoutOptions LayoutOptionsOf(const JobSpec& job) {
   return options;
 }
 
-std::uint64_t PieceCost(std::uint64_t length) { return length * (length + kLinearTokens); }
+std::uint64_t RankCostBound(const LayoutOptions& options, const StepPlan& plan) {
+  const std::vector<std::uint64_t> costs = AtomCosts(options, plan);
+  const std::uint32_t size = GroupSize(options);
+  const std::size_t groups = options.mesh.dp / size;
+  std::uint64_t bound = 0;
+  for (std::size_t group = 0; group < groups; ++group) {
+    const std::size_t begin = costs.size() * group / groups;
+    const std::size_t end = costs.size() * (group + 1) / groups;
+    const CostOrder order = OrderByCost(std::span(costs).subspan(begin, end - begin));
+    bound = std::max(bound, LoadLowerBound(order.costs, size, 0));
+  }
+  return bound;
+}
 
 Result<std::vector<RankPlan>> BuildLayout(const LayoutOptions& options, const StepPlan& plan) {
   const bool thd = options.layout == BatchLayout::kThd;
@@ -179,11 +192,11 @@ Result<std::vector<RankPlan>> BuildLayout(const LayoutOptions& options, const St
   const std::uint64_t cap = options.padding.CapForPieces(options.microbatch_tokens);
   const std::size_t most_atoms =
       options.microbatch_pieces == 0 ? kNoLimit : options.microbatch_pieces;
-  std::vector<std::uint64_t> costs;
+  const bool in_order = options.balance == BalanceMethod::kNone;
+  const std::vector<std::uint64_t> costs = AtomCosts(options, plan);
   std::vector<std::uint64_t> tokens;
   if (thd) {
     for (const Piece& piece : plan.pieces) {
-      costs.push_back(PieceCost(piece.length));
       tokens.push_back(options.padding.Piece(piece.length));
       if (options.microbatch_tokens != 0 && tokens.back() > cap) {
         const std::uint64_t padded = options.padding.Microbatch(tokens.back());
@@ -200,15 +213,6 @@ Result<std::vector<RankPlan>> BuildLayout(const LayoutOptions& options, const St
                                               " tokens exceeds microbatch_tokens ", cap,
                                               "; raise microbatch_tokens"));
     }
-    for (const std::vector<std::uint32_t>& row : plan.rows) {
-      std::uint64_t cost = 0;
-      std::uint64_t length = 0;
-      for (const std::uint32_t piece : row) {
-        cost += PieceCost(plan.pieces[piece].length);
-        length += plan.pieces[piece].length;
-      }
-      costs.push_back(options.cross_document_attention ? PieceCost(length) : cost);
-    }
   }
 
   std::uint64_t microbatches = group;
@@ -220,8 +224,12 @@ Result<std::vector<RankPlan>> BuildLayout(const LayoutOptions& options, const St
     microbatches = RoundUp(CeilDiv(least, dp), group);
     while (true) {
       const std::size_t count = static_cast<std::size_t>(dp) * microbatches;
-      bins = options.balance ? BalanceTokens(costs, tokens, count, cap, most_atoms)
-                             : CutTokens(costs, tokens, count, cap, most_atoms);
+      if (in_order) {
+        bins = CutTokens(costs, tokens, count, cap, most_atoms);
+      } else {
+        const BalanceCaps caps{.atoms = options.microbatch_pieces, .tokens = cap};
+        WS_ASSIGN_OR_RETURN(bins, Balanced(options, costs, tokens, caps, microbatches));
+      }
       if (bins) break;
       // Each failure costs a full attempt, so beyond 32 groups the search goes on in larger steps.
       microbatches += group * std::max<std::uint64_t>(1, microbatches / group / 32);
@@ -233,8 +241,10 @@ Result<std::vector<RankPlan>> BuildLayout(const LayoutOptions& options, const St
     microbatches = RoundUp(std::max<std::uint64_t>(1, CeilDiv(rows, dp * fit)), group);
     const std::size_t count = static_cast<std::size_t>(dp) * microbatches;
     rows_each = CeilDiv(rows, count);
-    if (options.balance) {
-      bins = BalanceCounts(costs, count, rows_each);
+    if (!in_order) {
+      const BalanceCaps caps{.atoms = static_cast<std::uint32_t>(rows_each)};
+      WS_ASSIGN_OR_RETURN(bins, Balanced(options, costs, tokens, caps, microbatches));
+      if (!bins) return Status::Internal("layout: rows without room in microbatches made for them");
     } else {
       bins.emplace(count);
       for (std::uint32_t row = 0; row < costs.size(); ++row) {
@@ -244,7 +254,8 @@ Result<std::vector<RankPlan>> BuildLayout(const LayoutOptions& options, const St
   }
 
   std::vector<RankPlan> ranks(dp);
-  const auto assigned = BinsToRanks(*bins, dp, microbatches, options.balance);
+  WS_ASSIGN_OR_RETURN(const auto assigned,
+                      BinsToRanks(options, *bins, static_cast<std::uint32_t>(microbatches)));
   for (std::uint32_t r = 0; r < dp; ++r) {
     std::uint64_t cost = 0;
     for (const std::uint32_t b : assigned[r]) {

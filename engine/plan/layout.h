@@ -9,15 +9,11 @@
 #include "engine/base/status.h"
 #include "engine/job/padding.h"
 #include "engine/job/spec.h"
+#include "engine/plan/balance.h"
 #include "engine/plan/plan.h"
 
 namespace widestream {
 
-// Compute of one piece: length * (length + kLinearTokens), in units of one causal
-// query-key pair. A Transformer layer of hidden size h spends 24 h^2 a token and 2 h a pair, so the
-// parts are equal at 12 h tokens; this is h = 4096. Integers, so every machine finds the same
-// balance.
-inline constexpr std::uint64_t kLinearTokens = 49'152;
 // Keeps every cost and every mixture counter inside 64 bits (with kMaxStepTokens of a job).
 inline constexpr std::uint32_t kMaxSequenceLength = 1U << 26;
 
@@ -25,7 +21,9 @@ struct LayoutOptions {
   BatchLayout layout = BatchLayout::kRows;
   std::uint32_t sequence_length = 0;
   std::uint64_t microbatch_tokens = 0;  // 0 = no cap
-  bool balance = true;                  // false: in order
+  BalanceMethod balance = BalanceMethod::kLpt;
+  std::uint32_t group_size = 0;  // data-parallel ranks balanced together; 0 = all
+  CostSpec cost;
   bool cross_document_attention = false;
   MeshSpec mesh;
   PaddingRule padding;                  // thd: counted in the cap
@@ -35,12 +33,14 @@ struct LayoutOptions {
 };
 LayoutOptions LayoutOptionsOf(const JobSpec& job);
 
-std::uint64_t PieceCost(std::uint64_t length);
-
 // Each atom (a row of `plan.rows`; in thd a piece) in exactly one microbatch; the same number of
 // microbatches on every rank and, but for thd, of rows in every microbatch. Padding and caps never
 // change the atoms, only how many microbatches there are. ResourceExhausted if a piece alone
 // exceeds the cap.
 Result<std::vector<RankPlan>> BuildLayout(const LayoutOptions& options, const StepPlan& plan);
+
+// What balancing had to work with: no layout of these atoms has a dearest rank below this, in the
+// unit of RankPlan::cost. With groups, of the worst group, whose atoms are fixed.
+std::uint64_t RankCostBound(const LayoutOptions& options, const StepPlan& plan);
 
 }  // namespace widestream

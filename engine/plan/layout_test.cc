@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/base/rng.h"
+#include "engine/plan/cost_model.h"
 
 namespace widestream {
 namespace {
@@ -57,7 +58,7 @@ TEST(Layout, WithoutACapThereIsOneMicrobatchAGroup) {
 TEST(Layout, InOrderKeepsTheOrder) {
   const StepPlan plan = PlanOf({9, 1, 9, 1}, true);
   LayoutOptions options = Options(BatchLayout::kRows, 2);
-  options.balance = false;
+  options.balance = BalanceMethod::kNone;
   const auto ranks = BuildLayout(options, plan);
   EXPECT_EQ((*ranks)[0].microbatches[0].rows, (std::vector<std::vector<std::uint32_t>>{{0}, {1}}));
   EXPECT_EQ((*ranks)[1].microbatches[0].rows, (std::vector<std::vector<std::uint32_t>>{{2}, {3}}));
@@ -72,7 +73,7 @@ TEST(Layout, BalancedRanksCostAlike) {
   LayoutOptions options = Options(BatchLayout::kThd, 8, 40'000);
   options.sequence_length = 8192;
   const auto ratio = [&](bool balance) {
-    options.balance = balance;
+    options.balance = balance ? BalanceMethod::kLpt : BalanceMethod::kNone;
     const auto ranks = BuildLayout(options, PlanOf(lengths, false));
     EXPECT_TRUE(ranks.ok());
     double most = 0;
@@ -132,7 +133,7 @@ TEST(Layout, NoMicrobatchHasMoreThanItsPieces) {
   LayoutOptions options = Options(BatchLayout::kThd, 1, 100);
   options.microbatch_pieces = 3;
   for (const bool balance : {true, false}) {
-    options.balance = balance;
+    options.balance = balance ? BalanceMethod::kLpt : BalanceMethod::kNone;
     const auto ranks = BuildLayout(options, PlanOf({50, 1, 1, 1, 1, 1, 1}, false));
     ASSERT_TRUE(ranks.ok());
     std::size_t pieces = 0;
@@ -157,7 +158,7 @@ TEST(Layout, ManyPiecesOverHalfTheCapEndQuickly) {
   const StepPlan plan = PlanOf(std::vector<std::uint32_t>(20'000, 51), false);
   for (const bool balance : {true, false}) {
     LayoutOptions options = Options(BatchLayout::kThd, 1, 100);
-    options.balance = balance;
+    options.balance = balance ? BalanceMethod::kLpt : BalanceMethod::kNone;
     const auto ranks = BuildLayout(options, plan);
     ASSERT_TRUE(ranks.ok());
     EXPECT_EQ(ranks->front().microbatches.size(), 20'000U);
@@ -176,9 +177,83 @@ TEST(Layout, OneSegmentARowCostsItsSquare) {
   plan.rows = {{0, 1}};
   LayoutOptions options = Options(BatchLayout::kRows, 1);
   EXPECT_EQ(BuildLayout(options, plan)->front().cost,
-            static_cast<double>(PieceCost(3) + PieceCost(4)));
+            static_cast<double>(PieceCost({}, 3) + PieceCost({}, 4)));
   options.cross_document_attention = true;
-  EXPECT_EQ(BuildLayout(options, plan)->front().cost, static_cast<double>(PieceCost(7)));
+  EXPECT_EQ(BuildLayout(options, plan)->front().cost, static_cast<double>(PieceCost({}, 7)));
+}
+
+// B-01, B-02: long tails; every rank gets the same work, and the bound says that no more is
+// possible.
+TEST(Layout, B01SkewedLengthsAreBalanced) {
+  std::vector<std::uint32_t> lengths;
+  for (std::uint64_t i = 0; i < 600; ++i) {
+    const double u = RandomUniform(5, 0, 0, i);
+    lengths.push_back(std::min(8192U, 50 + static_cast<std::uint32_t>(300 / (1.0001 - u))));
+  }
+  const StepPlan plan = PlanOf(lengths, false);
+  LayoutOptions options = Options(BatchLayout::kThd, 8, 20'000);
+  options.sequence_length = 8192;
+  options.cost.linear_tokens = 1000;  // attention decides, so equal tokens are not equal work
+  const auto dearest = [&](BalanceMethod method) {
+    options.balance = method;
+    const auto ranks = BuildLayout(options, plan);
+    EXPECT_TRUE(ranks.ok());
+    double most = 0;
+    std::vector<std::uint32_t> seen;
+    for (const RankPlan& rank : *ranks) {
+      most = std::max(most, rank.cost);
+      for (const MicrobatchPlan& microbatch : rank.microbatches) {
+        seen.insert(seen.end(), microbatch.rows[0].begin(), microbatch.rows[0].end());
+      }
+    }
+    std::sort(seen.begin(), seen.end());
+    EXPECT_EQ(seen.size(), lengths.size());
+    EXPECT_EQ(std::unique(seen.begin(), seen.end()), seen.end());
+    return most;
+  };
+  const auto bound = static_cast<double>(RankCostBound(options, plan));
+  for (const BalanceMethod method : {BalanceMethod::kLpt, BalanceMethod::kMultifit}) {
+    EXPECT_GE(dearest(method), bound);
+    EXPECT_LE(dearest(method), 1.02 * bound);
+  }
+  EXPECT_GT(dearest(BalanceMethod::kNone), 1.1 * bound);
+}
+
+// A group's atoms stay among its ranks, in thd and in rows, with several microbatches a rank.
+TEST(Layout, RanksAreBalancedInGroups) {
+  std::vector<std::uint32_t> lengths;
+  for (std::uint32_t i = 0; i < 96; ++i) lengths.push_back(1 + i * 37 % 100);
+  for (const BatchLayout layout : {BatchLayout::kThd, BatchLayout::kRows}) {
+    const StepPlan plan = PlanOf(lengths, layout == BatchLayout::kRows);
+    LayoutOptions options = Options(layout, 4, 500);
+    options.sequence_length = 100;
+    options.group_size = 2;
+    const auto ranks = BuildLayout(options, plan);
+    ASSERT_TRUE(ranks.ok());
+    double most = 0;
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+      most = std::max(most, (*ranks)[rank].cost);
+      EXPECT_GT((*ranks)[rank].microbatches.size(), 1U);
+      for (const MicrobatchPlan& microbatch : (*ranks)[rank].microbatches) {
+        for (const auto& row : microbatch.rows) {
+          for (const std::uint32_t piece : row) EXPECT_EQ(piece / 48, rank / 2);
+        }
+      }
+    }
+    const auto bound = static_cast<double>(RankCostBound(options, plan));
+    EXPECT_GE(most, bound);
+    EXPECT_LE(most, 1.05 * bound);
+  }
+}
+
+TEST(Layout, KarmarkarKarpIsForSmallCases) {
+  LayoutOptions options = Options(BatchLayout::kThd, 2);
+  options.sequence_length = 100;
+  options.balance = BalanceMethod::kKarmarkarKarp;
+  EXPECT_TRUE(BuildLayout(options, PlanOf({8, 7, 6, 5, 4}, false)).ok());
+  options.mesh.dp = 65;
+  EXPECT_EQ(BuildLayout(options, PlanOf({8, 7, 6}, false)).status().code(),
+            StatusCode::kInvalidArgument);
 }
 
 }  // namespace

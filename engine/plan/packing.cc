@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
-#include <limits>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -12,8 +11,6 @@
 
 namespace widestream {
 namespace {
-
-constexpr std::uint32_t kNoRow = std::numeric_limits<std::uint32_t>::max();
 
 // Rows that hold something and have room, found by their free tokens: the fullest that has room for
 // a piece, ties by row number. Two forms with the same answers.
@@ -106,9 +103,22 @@ struct Placement {
 
 void AppendLongestFirst(std::span<const std::uint32_t> lengths, std::size_t begin, std::size_t end,
                         std::vector<std::uint32_t>* order) {
-  const std::vector<std::uint64_t> group(lengths.begin() + static_cast<std::ptrdiff_t>(begin),
-                                         lengths.begin() + static_cast<std::ptrdiff_t>(end));
-  for (const std::uint32_t piece : OrderByCost(group).atoms) {
+  if (begin == end) return;
+  const std::span<const std::uint32_t> group = lengths.subspan(begin, end - begin);
+  const std::uint32_t longest = *std::max_element(group.begin(), group.end());
+  if (longest <= group.size()) {  // a counter for each length
+    std::vector<std::uint32_t> places(std::size_t{longest} + 1, 0);
+    for (const std::uint32_t length : group) ++places[longest - length];
+    std::uint32_t before = static_cast<std::uint32_t>(order->size());
+    order->resize(order->size() + group.size());
+    for (std::uint32_t& place : places) before += std::exchange(place, before);
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      (*order)[places[longest - group[i]]++] = static_cast<std::uint32_t>(begin + i);
+    }
+    return;
+  }
+  const std::vector<std::uint64_t> wide(group.begin(), group.end());
+  for (const std::uint32_t piece : OrderByCost(wide).atoms) {
     order->push_back(static_cast<std::uint32_t>(begin) + piece);
   }
 }
@@ -147,15 +157,28 @@ Placement Place(std::span<const std::uint32_t> lengths, std::size_t carried, std
   return placement;
 }
 
+Placement PlaceAll(std::span<const std::uint32_t> lengths, std::size_t carried, std::uint32_t rows,
+                   std::uint32_t row_tokens) {
+  constexpr std::uint32_t kShortRow = 1U << 12;
+  if (row_tokens <= kShortRow || row_tokens <= lengths.size()) {
+    return Place(lengths, carried, rows, row_tokens, RowsByFreeTokens(row_tokens));
+  }
+  return Place(lengths, carried, rows, row_tokens, RowsInTree());
+}
+
 }  // namespace
+
+std::vector<std::uint32_t> RowsOfPieces(std::span<const std::uint32_t> lengths, std::size_t carried,
+                                        std::uint32_t rows, std::uint32_t row_tokens) {
+  const Placement placement = PlaceAll(lengths, carried, rows, row_tokens);
+  std::vector<std::uint32_t> row_of(lengths.size());
+  for (std::size_t i = 0; i < lengths.size(); ++i) row_of[placement.pieces[i]] = placement.rows[i];
+  return row_of;
+}
 
 Packing PackRows(std::span<const std::uint32_t> lengths, std::size_t carried, std::uint32_t rows,
                  std::uint32_t row_tokens) {
-  constexpr std::uint32_t kShortRow = 1U << 12;
-  const bool by_tokens = row_tokens <= kShortRow || row_tokens <= lengths.size();
-  const Placement placement =
-      by_tokens ? Place(lengths, carried, rows, row_tokens, RowsByFreeTokens(row_tokens))
-                : Place(lengths, carried, rows, row_tokens, RowsInTree());
+  const Placement placement = PlaceAll(lengths, carried, rows, row_tokens);
   Packing packing;
   packing.rows.resize(rows);
   for (std::uint32_t row = 0; row < rows; ++row) {

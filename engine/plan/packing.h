@@ -18,4 +18,10 @@ struct Packing {
 Packing PackRows(std::span<const std::uint32_t> lengths, std::size_t carried, std::uint32_t rows,
                  std::uint32_t row_tokens);
 
+// The same as the row of each piece, kNoRow for those without room: without a list a row, which
+// with short rows takes as long as the search.
+inline constexpr std::uint32_t kNoRow = 0xFFFFFFFF;
+std::vector<std::uint32_t> RowsOfPieces(std::span<const std::uint32_t> lengths, std::size_t carried,
+                                        std::uint32_t rows, std::uint32_t row_tokens);
+
 }  // namespace widestream

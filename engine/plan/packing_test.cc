@@ -137,6 +137,11 @@ RC_GTEST_PROP(PackRows, EqualsTheDefinitionAtEveryScale, ()) {
   const Packing packing = PackRows(lengths, carried, rows, capacity);
   RC_ASSERT(packing.rows == expected.rows);
   RC_ASSERT(packing.left == expected.left);
+  std::vector<std::uint32_t> row_of(count, kNoRow);
+  for (std::uint32_t row = 0; row < rows; ++row) {
+    for (const std::uint32_t piece : packing.rows[row]) row_of[piece] = row;
+  }
+  RC_ASSERT(RowsOfPieces(lengths, carried, rows, capacity) == row_of);
 }
 
 }  // namespace

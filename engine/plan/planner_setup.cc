@@ -194,10 +194,7 @@ Result<PlannerSetup> MakeSetup(const JobSpec& job) {
         StrCat("mesh is dp ", mesh.dp, ", cp ", mesh.cp, ", tp ", mesh.tp, ", pp ", mesh.pp,
                ", vpp ", mesh.vpp, "; give at least 1 each, and dp * vpp at most ", kMaxBuckets));
   }
-  if (job.balance != "lpt" && job.balance != "none") {
-    return Status::InvalidArgument(
-        StrCat("balance is ", Quoted(job.balance), "; this engine knows lpt and none"));
-  }
+  WS_RETURN_IF_ERROR(ValidateBalance(job));
   WS_RETURN_IF_ERROR(CheckBatch(job));
   setup.piece_limit = PieceLimit(job.batch);
   setup.budget_tokens = job.batch.layout == BatchLayout::kThd

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 import os
-from typing import Any, overload
+from typing import Annotated, Any, overload
 
 import numpy
 import numpy.typing
+from numpy.typing import NDArray
 
 class EncodeOptions:
     """
@@ -392,3 +393,92 @@ class PlaceTree:
     def groups(self) -> list[list[int]]: ...
     def check_world(self, world: int) -> None: ...
     def __str__(self) -> str: ...
+
+def balance(
+    costs: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    bins: int,
+    method: str = "lpt",
+    group_size: int = 0,
+    atoms_cap: int = 0,
+    tokens_cap: int = 0,
+    tokens: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu", writable=False)]
+    | None = None,
+) -> tuple:
+    """
+    Atoms to bins: (bin of each atom, load of each bin, largest load, lower bound).
+    """
+
+def pack_rows(
+    lengths: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    rows: int,
+    row_tokens: int,
+) -> object:
+    """
+    Best-fit decreasing: the row of each piece, 2**32 - 1 where there was no room.
+    """
+
+class TransformerShape:
+    """A model's shape, for its cost."""
+
+    def __init__(self) -> None: ...
+    @property
+    def layers(self) -> int: ...
+    @layers.setter
+    def layers(self, arg: int, /) -> None: ...
+    @property
+    def hidden_size(self) -> int: ...
+    @hidden_size.setter
+    def hidden_size(self, arg: int, /) -> None: ...
+    @property
+    def heads(self) -> int: ...
+    @heads.setter
+    def heads(self, arg: int, /) -> None: ...
+    @property
+    def kv_heads(self) -> int: ...
+    @kv_heads.setter
+    def kv_heads(self, arg: int, /) -> None: ...
+    @property
+    def head_size(self) -> int: ...
+    @head_size.setter
+    def head_size(self, arg: int, /) -> None: ...
+    @property
+    def intermediate_size(self) -> int: ...
+    @intermediate_size.setter
+    def intermediate_size(self, arg: int, /) -> None: ...
+    @property
+    def gated(self) -> bool: ...
+    @gated.setter
+    def gated(self, arg: bool, /) -> None: ...
+    @property
+    def experts(self) -> int: ...
+    @experts.setter
+    def experts(self, arg: int, /) -> None: ...
+    @property
+    def active_experts(self) -> int: ...
+    @active_experts.setter
+    def active_experts(self, arg: int, /) -> None: ...
+    @property
+    def vocabulary(self) -> int: ...
+    @vocabulary.setter
+    def vocabulary(self, arg: int, /) -> None: ...
+    @property
+    def window_tokens(self) -> int: ...
+    @window_tokens.setter
+    def window_tokens(self, arg: int, /) -> None: ...
+    @property
+    def window_layers(self) -> int: ...
+    @window_layers.setter
+    def window_layers(self, arg: int, /) -> None: ...
+    @property
+    def causal(self) -> bool: ...
+    @causal.setter
+    def causal(self, arg: bool, /) -> None: ...
+
+def transformer_cost(shape: TransformerShape) -> dict:
+    """The planner's integers for pieces of text under this model."""
+
+def sequence_flops(shape: TransformerShape, length: int) -> float:
+    """Operations of a forward pass of one sequence."""
+
+def activation_bytes(shape: TransformerShape, length: int, tensor_parallel: int = 1) -> float:
+    """Bytes kept for the backward pass, without recomputation."""

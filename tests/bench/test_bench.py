@@ -45,6 +45,14 @@ def test_overhead():
         assert figure["floor"]["value"] > 0
 
 
+@pytest.mark.parametrize(("workload", "count"), [("planner", 6), ("balance", 4), ("pack", 4)])
+def test_planning(workload, count):
+    figures = quick(workload)
+    assert len(figures) == count
+    for figure in figures:
+        check(figure)
+
+
 def test_text():
     for module in ("torch", "tiktoken", "pyarrow"):
         pytest.importorskip(module)

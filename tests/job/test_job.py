@@ -122,6 +122,14 @@ def test_every_key_of_a_file_is_resolved(tmp_path):
         "validation_fraction": 0.005,
         "lookahead_steps": 4,
         "balance": "none",
+        "balance_group_size": 0,
+        "cost": {
+            "linear_tokens": 49152,
+            "constant_tokens": 0,
+            "window_tokens": 0,
+            "window_layers": 0,
+            "layers": 1,
+        },
         "mesh": {
             "dp": 2,
             "cp": 1,
@@ -160,6 +168,44 @@ def test_broadcast_axes_come_from_the_strategy(tmp_path, strategy, axes):
     job = load(tmp_path)
     job.strategy = strategy
     assert job.broadcast_at == job.resolve()["mesh"]["broadcast_at"] == axes
+
+
+@pytest.mark.parametrize(
+    ("strategy", "balance", "group_size", "cost"),
+    [
+        ([{"balance": "multifit"}], "multifit", 0, {}),
+        ([{"balance": {"group_size": 2}}], "lpt", 2, {}),
+        ([{"cost": {"linear_tokens": 30_000}}], "lpt", 0, {"linear_tokens": 30_000}),
+        (
+            [
+                "mix",
+                {"pack": "best_fit"},
+                {"cost": {"constant_tokens": 9}},
+                {"distribute": "dp"},
+                {"balance": {"method": "none"}},
+                "plan",
+            ],
+            "none",
+            0,
+            {"constant_tokens": 9},
+        ),
+    ],
+)
+def test_balance_and_cost_come_from_the_strategy(tmp_path, strategy, balance, group_size, cost):
+    job = load(tmp_path)
+    before = job.resolve()["cost"]
+    job.strategy = strategy
+    resolved = job.resolve()
+    assert (resolved["balance"], resolved["balance_group_size"]) == (balance, group_size)
+    assert resolved["cost"] == before | cost
+
+
+def test_a_models_shape_becomes_its_cost(tmp_path):
+    pytest.importorskip("widestream._core", reason="the extension is not built")
+    job = load(tmp_path)
+    shape = {"layers": 32, "hidden_size": 4096, "heads": 32, "kv_heads": 8, "intermediate_size": 14336, "gated": True}
+    job.strategy = [{"cost": {"transformer": shape}}]
+    assert job.resolve()["cost"]["linear_tokens"] == 53_248
 
 
 def test_replicas_of_hsdp(tmp_path):
@@ -330,6 +376,11 @@ def test_variables_of_the_environment(tmp_path, monkeypatch):
         ("limits.host_memory=15MiB", ["limits.host_memory"]),
         ("limits.read_deadline=0", ["limits.read_deadline"]),
         ("strategy=[mix]", ["strategy", "supports only"]),
+        ("strategy=[{balance: lpt}, {cost: transformer}]", ["strategy", "supports only"]),
+        ("strategy=[{balance: magic}]", ["strategy", "magic", "lpt, multifit"]),
+        ("strategy=[{balance: {method: lpt, group_size: -1}}]", ["strategy", "group_size"]),
+        ("strategy=[{cost: {linear_tokens: 1.5}}]", ["strategy", "linear_tokens 1.5"]),
+        ("strategy=[{cost: {words: 2}}]", ["strategy", "words"]),
         ("runtime=ray", ["runtime: found 'ray'", "embedded only"]),
         ("tokenizer=null", ["tokenizer"]),
         ("tokenizer={}", ["tokenizer.file", "missing"]),

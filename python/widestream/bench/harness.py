@@ -20,6 +20,9 @@ WORKLOADS: dict[str, str] = {
     "tokenizer": "P7: MB/s of the tokenizer alone, against fastokens, tiktoken and tokenizers; threads, decode, load, memory",
     "wait": "P10: how long a training waits for data, and its step beside that on mock data",
     "ghc": "P5: the fused VWN operators, forward and backward, against eager and compiled PyTorch and the memory floor",
+    "planner": "P3: a million atoms to 10,000 ranks: time, and the dearest rank over the lower bound; peers",
+    "balance": "2 to 16 atoms a rank: against branch and bound and plain longest-first",
+    "pack": "a million documents into rows of 8k and 128k tokens: time and utilisation",
     "overhead": "engine time a record with the tokenizer excluded, and import time",
 }
 

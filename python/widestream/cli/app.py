@@ -6,7 +6,7 @@ import os
 
 import typer
 
-from widestream.cli import bench, data, generate, job, runs, serve, tokenize, train
+from widestream.cli import bench, calibrate, data, generate, job, runs, serve, tokenize, train
 from widestream.cli.failures import Settings, handled
 
 app = typer.Typer(
@@ -34,6 +34,7 @@ for _command in (
     generate.generate,
     runs.report,
     bench.bench,
+    calibrate.calibrate,
 ):
     app.command()(handled(_command))
 

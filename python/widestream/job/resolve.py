@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from widestream.job.strategy import balance_of, cost_of
+
 if TYPE_CHECKING:
     from widestream.job.sections import Mesh, Source
     from widestream.job.spec import Job
@@ -48,6 +50,8 @@ def resolve(job: Job) -> dict[str, Any]:
         "validation_fraction": job.validation.fraction,
         "lookahead_steps": job.lookahead_steps,
         "balance": job.balance,
+        "balance_group_size": balance_of(job.strategy)[1],
+        "cost": cost_of(job.strategy),
         "mesh": resolve_mesh(job.mesh, job.broadcast_at),
         "errors": {
             "skip_bad_records": job.errors.bad_record == "skip",

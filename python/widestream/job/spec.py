@@ -13,6 +13,7 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator, model
 from widestream.errors import InvalidArgumentError
 from widestream.job.problems import explain, hint
 from widestream.job.sections import Batch, Errors, Limits, Mesh, Mixture, Source, Stage, Tokenizer, Validation
+from widestream.job.strategy import balance_of, check_order, cost_of, step_name
 from widestream.job.values import ORIGIN, FilePath, Name, Section, Seed, Steps, base_folder
 
 DEFAULT_STRATEGY: tuple[Any, ...] = (
@@ -33,6 +34,13 @@ def _broadcast_axes(step: Any) -> list[str] | None:
     axes = [step["broadcast_at"]] if isinstance(step["broadcast_at"], str) else step["broadcast_at"]
     known = isinstance(axes, list) and all(axis in ("tp", "cp", "pp") for axis in axes)
     return axes if known and len(set(axes)) == len(axes) else None
+
+
+def _whole_or_part(strategy: list[Any]) -> bool:
+    """The whole line in its order, or nothing but its variable steps."""
+    names = {step_name(step) for step in strategy}
+    whole = {"mix", "pack", "cost", "distribute", "balance", "plan"}
+    return check_order(strategy) and (whole <= names or not names & {"mix", "pack", "distribute", "plan"})
 
 
 class Job(Section):
@@ -66,7 +74,7 @@ class Job(Section):
         max_length=1000,
         description="Nothing outside is opened; default: the job file's folder.",
     )
-    strategy: list[Any] | None = Field(default=None, description="This version: the default, or with {balance: none}.")
+    strategy: list[Any] | None = Field(default=None, description="How a step is built: docs/job.md.")
     mesh: Mesh = Field(default_factory=lambda: Mesh(), description="The trainer's ranks.")
     errors: Errors = Field(default_factory=lambda: Errors(), description="What happens to bad records.")
     limits: Limits = Field(default_factory=lambda: Limits(), description="What the data plane may use.")
@@ -116,8 +124,8 @@ class Job(Section):
 
     @property
     def balance(self) -> str:
-        """ "lpt" or "none", from the strategy."""
-        return "none" if self.strategy is not None and {"balance": "none"} in self.strategy else "lpt"
+        """ "lpt", "multifit", "karmarkar_karp" or "none", from the strategy."""
+        return balance_of(self.strategy)[0]
 
     @property
     def broadcast_at(self) -> list[str]:
@@ -163,16 +171,21 @@ class Job(Section):
     def _only_default(cls, strategy: list[Any] | None) -> list[Any] | None:
         if strategy is None:
             return None
-        # broadcast_at and balance vary; the rest is the default line or nothing.
-        rest = [step for step in strategy if _broadcast_axes(step) is None]
-        plain = [{"balance": "lpt"} if step == {"balance": "none"} else step for step in rest]
-        if len(strategy) - len(rest) <= 1 and plain in (list(DEFAULT_STRATEGY), [], [{"balance": "lpt"}]):
-            return strategy
-        raise InvalidArgumentError(
-            "this version supports only [mix, {pack: best_fit}, {cost: transformer}, {distribute: dp}, "
-            "{balance: lpt}, plan], with {balance: none}, and with {broadcast_at: tp} (cp, pp, or a list of them); "
-            "leave it out for the default"
-        )
+        # broadcast_at, balance and cost vary; of the rest there is one form. A part of the line stands for all of it.
+        broadcasts = [step for step in strategy if step_name(step) == "broadcast_at"]
+        fixed = [step for step in strategy if step_name(step) in ("mix", "pack", "distribute", "plan")]
+        plain = all(step in DEFAULT_STRATEGY for step in fixed) and len(fixed) in (0, 4)
+        known = all(_broadcast_axes(step) is not None for step in broadcasts)
+        if not (plain and known and _whole_or_part(strategy)):
+            raise InvalidArgumentError(
+                "this version supports only [mix, {pack: best_fit}, {cost: transformer}, {distribute: dp}, "
+                "{balance: lpt}, plan], with other methods and groups ({balance: {method: multifit, group_size: 8}}), "
+                "{balance: none}, other costs, and {broadcast_at: tp} (cp, pp, or a list of them); leave it out for the "
+                "default"
+            )
+        balance_of(strategy)
+        cost_of(strategy)
+        return strategy
 
     @model_validator(mode="after")
     def _whole(self) -> Job:
