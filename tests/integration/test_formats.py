@@ -65,7 +65,7 @@ def rows(loader: ws.DataLoader, steps: int = 1000) -> list[tuple[str, bytes]]:
         batch = next(loader, None)
         if batch is None:
             break
-        tensors = b"".join(np.asarray(microbatch["tokens"]).tobytes() for microbatch in batch.microbatches)
+        tensors = b"".join(np.asarray(microbatch.tokens).tobytes() for microbatch in batch.microbatches)
         out.append((str(batch.digest), tensors))
     return out
 
