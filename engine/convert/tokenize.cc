@@ -151,16 +151,15 @@ class Job final : public TokenizeJob {
 
   // What decides the output, one key a line of JSON.
   std::string Settings() const {
-    const nlohmann::json object = {
-        {"version", kVersion},
-        {"input", manifest_.hash},
-        {"format", FormatName(manifest_.format)},
-        {"text", options_.input.text},
-        {"tokenizer", encoder_->Digest()},
-        {"append", options_.append},
-        {"id_bytes", MegatronIdBytes(type_)},
-        {"skip_bad_records", options_.skip_bad_records},
-        {"record_bytes", options_.record_bytes}};
+    const nlohmann::json object = {{"version", kVersion},
+                                   {"input", manifest_.hash},
+                                   {"format", FormatName(manifest_.format)},
+                                   {"text", options_.input.text},
+                                   {"tokenizer", encoder_->Digest()},
+                                   {"append", options_.append},
+                                   {"id_bytes", MegatronIdBytes(type_)},
+                                   {"skip_bad_records", options_.skip_bad_records},
+                                   {"record_bytes", options_.record_bytes}};
     return object.dump(1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace) +
            "\n";
   }

@@ -94,6 +94,7 @@ template <typename From, typename To>
 bool Convert(const char* from, std::uint64_t count, char* to, std::uint64_t* at,
              std::int64_t* value) {
   for (std::uint64_t i = 0; i < count; ++i) {
+    // NOLINTNEXTLINE(bugprone-signed-char-misuse): int8 is a number here, with its sign
     const auto id = static_cast<std::int64_t>(LoadLittleEndian<From>(from + i * sizeof(From)));
     if (id < 0 || id > static_cast<std::int64_t>(std::numeric_limits<To>::max())) {
       *at = i;
@@ -271,10 +272,11 @@ class MegatronShardReader final : public ShardReader {
     unit_documents_ = std::max(kUnitDocuments, (documents + kMaxUnits - 1) / kMaxUnits);
     for (std::uint64_t first = 0; first < documents; first += unit_documents_) {
       ShardUnit unit;
-      unit.records = std::min(unit_documents_, documents - first);
       // Its share by number: exact bytes would need a look at every border.
+      const std::uint64_t records = std::min(unit_documents_, documents - first);
+      unit.records = records;
       unit.bytes = static_cast<std::uint64_t>(
-          static_cast<unsigned __int128>(index_.data->size_bytes()) * *unit.records / documents);
+          static_cast<unsigned __int128>(index_.data->size_bytes()) * records / documents);
       unit.first_record = first;
       units_.push_back(unit);
     }
@@ -283,14 +285,15 @@ class MegatronShardReader final : public ShardReader {
   const std::vector<ShardUnit>& units() const override { return units_; }
 
   Result<std::unique_ptr<UnitReader>> OpenUnit(std::uint64_t unit, std::uint64_t offset) override {
-    if (unit >= units_.size() || offset > *units_[unit].records) {
+    const std::uint64_t records = unit < units_.size() ? units_[unit].records.value_or(0) : 0;
+    if (unit >= units_.size() || offset > records) {
       return Status::InvalidArgument(StrCat("'", index_.file->path(), "': there is no document ",
                                             offset, " in unit ", unit, "; it has ", units_.size(),
                                             " units"));
     }
     const std::uint64_t first = units_[unit].first_record;
     return std::unique_ptr<UnitReader>(std::make_unique<MegatronUnitReader>(
-        index_, record_bytes_, first, first + offset, first + *units_[unit].records));
+        index_, record_bytes_, first, first + offset, first + records));
   }
 
   std::vector<std::string> Schema() const override {

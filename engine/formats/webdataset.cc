@@ -128,13 +128,14 @@ class WebDatasetUnitReader final : public UnitReader {
       }
       std::optional<Sample> done;
       if (!sample_ || sample_->key != key) {
-        done = std::exchange(sample_, Sample());
-        sample_->key = key;
-        sample_->at = member.header_at;
+        Sample begun;
+        begun.key = key;
+        begun.at = member.header_at;
+        done = std::exchange(sample_, std::move(begun));
       }
-      AddMember(member, extension);
+      AddMember(member, extension, &*sample_);
       if (done) {
-        next_offset_ = sample_->at;
+        next_offset_ = member.header_at;
         WS_RETURN_IF_ERROR(Finish(*done, arena, block));
         return true;
       }
@@ -144,14 +145,15 @@ class WebDatasetUnitReader final : public UnitReader {
       if (ended_ && block->records.empty()) block->next_offset = next_offset_ = tar_.offset();
       return false;
     }
-    const Sample done = *std::exchange(sample_, std::nullopt);
+    const Sample done = std::move(*sample_);
+    sample_.reset();
     next_offset_ = tar_.offset();
     WS_RETURN_IF_ERROR(Finish(done, arena, block));
     return true;
   }
 
-  void AddMember(const TarMember& member, std::string_view name_extension) {
-    Sample& sample = *sample_;
+  void AddMember(const TarMember& member, std::string_view name_extension, Sample* into) {
+    Sample& sample = *into;
     const std::string extension = Lower(name_extension);
     if (++sample.members <= kNamedMembers) {
       if (sample.members > 1) sample.extensions += ", ";
