@@ -137,7 +137,7 @@ TEST_F(MegatronTest, RoundTripAndRestartAtEveryDocument) {
   std::uint64_t document = 0;
   for (std::uint64_t unit = 0; unit < 3; ++unit) {
     EXPECT_EQ((*shard)->units()[unit].first_record, document);
-    const std::uint64_t count = *(*shard)->units()[unit].records;
+    const std::uint64_t count = (*shard)->units()[unit].records.value_or(0);
     RecordBlock block;
     for (std::uint64_t offset = 0; offset < count; offset = block.next_offset) {
       ASSERT_TRUE((*(*shard)->OpenUnit(unit, offset))->Next(7, 20, &block).ok());

@@ -45,7 +45,8 @@ std::string Pax(const std::string& key, const std::string& value) {
   return std::to_string(length) + " " + key + "=" + value + "\n";
 }
 
-const std::string kEnd(1024, '\0');
+// Two blocks of zeros.
+std::string End() { return std::string(std::size_t{1024}, '\0'); }
 
 class WebDatasetTest : public testing::Test {
  protected:
@@ -96,7 +97,7 @@ TEST_F(WebDatasetTest, MembersOfOneKeyMakeASample) {
   const std::string tar = Member("d/", "", '5') + Member("d/0.jpg", std::string(3000, 'j')) +
                           Member("d/0.txt", "zero") + Member("README", "no sample") +
                           Member("d/1.TXT", "one") + Member("d/1.json", "{}") +
-                          Member("d/2.txt", "") + kEnd;
+                          Member("d/2.txt", "") + End();
   for (const std::uint64_t records : {1, 2, 3, 100}) {
     EXPECT_EQ(Read(tar, "txt", records), (Texts{"zero", "one", ""})) << records;
     EXPECT_EQ(Read(tar, "text", records), (Texts{"zero", "one", ""})) << records;
@@ -106,7 +107,7 @@ TEST_F(WebDatasetTest, MembersOfOneKeyMakeASample) {
 TEST_F(WebDatasetTest, AFieldOfAJsonMemberIsTheText) {
   const std::string tar = Member("0.json", R"({"a":{"b":"x\ny"}})") +
                           Member("1.json", R"({"a":1})") + Member("2.json", "{") +
-                          Member("3.meta.json", R"({"a":{"b":"m"}})") + kEnd;
+                          Member("3.meta.json", R"({"a":{"b":"m"}})") + End();
   const Texts found = Read(tar, "json.a.b");
   ASSERT_EQ(found.size(), 4U);
   EXPECT_EQ(found[0], "x\ny");
@@ -125,7 +126,7 @@ TEST_F(WebDatasetTest, LongNamesOfUstarPaxAndGnu) {
       Member("././@LongLink", folder + "/2" + name + std::string(1, '\0'), 'L') +
       Member("short.jpg", "gnu") + Member("././@PaxHeader", Pax("size", "5"), 'x') +
       Member("3.txt", "sized") + Member("pax_global_header", Pax("comment", "x"), 'g') +
-      Member("4.txt", "last") + kEnd;
+      Member("4.txt", "last") + End();
   for (const std::uint64_t records : {1, 100}) {
     EXPECT_EQ(Read(tar, "txt", records), (Texts{"ustar", "pax", "gnu", "sized", "last"}));
   }
@@ -135,11 +136,11 @@ TEST_F(WebDatasetTest, LongNamesOfUstarPaxAndGnu) {
 // given.
 TEST_F(WebDatasetTest, C03_ErrorsAreOfASampleOrNameTheOffset) {
   const Texts doubled =
-      Read(Member("0.txt", "a") + Member("0.txt", "b") + Member("1.txt", "c") + kEnd);
+      Read(Member("0.txt", "a") + Member("0.txt", "b") + Member("1.txt", "c") + End());
   EXPECT_EQ(doubled, (Texts{"error: sample '0': the sample has two members 'txt'", "c"}));
-  EXPECT_EQ(Read(Member("0.jpg", "a") + Member("1.txt", "c") + kEnd),
+  EXPECT_EQ(Read(Member("0.jpg", "a") + Member("1.txt", "c") + End()),
             (Texts{"error: sample '0': the sample has no member 'text'; it has 'jpg'", "c"}));
-  EXPECT_EQ(Read(Member("0.txt", "\xff") + Member("1.txt", std::string(2001, 'x')) + kEnd),
+  EXPECT_EQ(Read(Member("0.txt", "\xff") + Member("1.txt", std::string(2001, 'x')) + End()),
             (Texts{"error: sample '0': invalid UTF-8",
                    "error: sample '1': the member has 2001 bytes, more than errors.record_bytes = "
                    "2000"}));
@@ -165,7 +166,7 @@ TEST_F(WebDatasetTest, NamesAreDataAndLinksAreNotFollowed) {
   const Texts found =
       Read(Member("../0.txt", "a") + Member("/etc/1.txt", "b") + Member("x/../../2.txt", "c") +
            Member("3.txt", "", '2') + Member("4.txt", "", '1') + Member("5..txt", "d") +
-           Member("6.txt", "", '3') + Member("7.txt", "fine") + kEnd);
+           Member("6.txt", "", '3') + Member("7.txt", "fine") + End());
   ASSERT_EQ(found.size(), 8U);
   for (const int i : {0, 1, 2}) EXPECT_TRUE(Has(found[i], "is absolute or has '..'")) << found[i];
   for (const int i : {3, 4, 6}) EXPECT_TRUE(Has(found[i], "link or a device")) << found[i];
@@ -176,7 +177,6 @@ TEST_F(WebDatasetTest, NamesAreDataAndLinksAreNotFollowed) {
 TEST_F(WebDatasetTest, HostileHeadersAreRefusedWithTheOffset) {
   std::string checksum = Member("0.txt", "a");
   checksum[3] = 'X';
-  std::string size = Member("0.txt", "a");
   const auto with_size = [&](const std::string& field) {
     std::string block = Member("0.txt", "a");
     unsigned sum = 0;
@@ -186,21 +186,21 @@ TEST_F(WebDatasetTest, HostileHeadersAreRefusedWithTheOffset) {
     return block.replace(148, 8, Octal(sum, 6) + std::string("\0 ", 2));
   };
   const std::pair<std::string, const char*> cases[] = {
-      {checksum + kEnd, "at byte 0: no tar header"},
-      {with_size("77777777777") + kEnd, "at byte 0: a member of 8589934591 bytes"},
-      {with_size("\xff" + std::string(11, '\xff')) + kEnd, "at byte 0: a header whose size is no"},
-      {with_size("\x80" + std::string(11, '\x7f')) + kEnd, "at byte 0: a header whose size is no"},
-      {with_size("0000000000z") + kEnd, "at byte 0: a header whose size is no"},
-      {Member("x", std::string(2U << 20, 'x'), 'L') + kEnd, "an extended header of 2097152"},
-      {Member("x", "5 a=b\n", 'x') + Member("0.txt", "") + kEnd, "records have wrong lengths"},
-      {Member("x", "99999999999999999999 a=b\n", 'x') + Member("0.txt", "") + kEnd,
+      {checksum + End(), "at byte 0: no tar header"},
+      {with_size("77777777777") + End(), "at byte 0: a member of 8589934591 bytes"},
+      {with_size("\xff" + std::string(11, '\xff')) + End(), "at byte 0: a header whose size is no"},
+      {with_size("\x80" + std::string(11, '\x7f')) + End(), "at byte 0: a header whose size is no"},
+      {with_size("0000000000z") + End(), "at byte 0: a header whose size is no"},
+      {Member("x", std::string(2U << 20, 'x'), 'L') + End(), "an extended header of 2097152"},
+      {Member("x", "5 a=b\n", 'x') + Member("0.txt", "") + End(), "records have wrong lengths"},
+      {Member("x", "99999999999999999999 a=b\n", 'x') + Member("0.txt", "") + End(),
        "records have wrong lengths"},
-      {Member("x", Pax("size", "-1"), 'x') + Member("0.txt", "") + kEnd, "with the size '-1'"},
-      {Member("x", Pax("GNU.sparse.major", "1"), 'x') + Member("0.txt", "") + kEnd, "sparse"},
-      {Member("x", Pax("path", "y.txt"), 'g') + Member("0.txt", "") + kEnd, "a global pax header"},
-      {Member("x", Pax("path", "y.txt"), 'x') + kEnd, "an extended header without a member"},
-      {Member("0.txt", "", 'S') + kEnd, "a sparse member"},
-      {kEnd + Member("0.txt", "a") + kEnd, "at byte 1024: data follow the end of the archive"},
+      {Member("x", Pax("size", "-1"), 'x') + Member("0.txt", "") + End(), "with the size '-1'"},
+      {Member("x", Pax("GNU.sparse.major", "1"), 'x') + Member("0.txt", "") + End(), "sparse"},
+      {Member("x", Pax("path", "y.txt"), 'g') + Member("0.txt", "") + End(), "a global pax header"},
+      {Member("x", Pax("path", "y.txt"), 'x') + End(), "an extended header without a member"},
+      {Member("0.txt", "", 'S') + End(), "a sparse member"},
+      {End() + Member("0.txt", "a") + End(), "at byte 1024: data follow the end of the archive"},
       {"", "the archive is cut off"},
       {"abc", "the archive is cut off"},
   };
@@ -219,7 +219,7 @@ TEST_F(WebDatasetTest, BaseTwoHundredFiftySixSizesAreRead) {
   unsigned sum = 0;
   for (std::size_t i = 0; i < 512; ++i) sum += static_cast<unsigned char>(tar[i]);
   tar.replace(148, 8, Octal(sum, 6) + std::string("\0 ", 2));
-  EXPECT_EQ(Read(tar + kEnd), (Texts{"abc"}));
+  EXPECT_EQ(Read(tar + End()), (Texts{"abc"}));
 }
 
 // C-12: what exists only compressed is an error that says what to do.
@@ -230,11 +230,11 @@ TEST_F(WebDatasetTest, C12_CompressedArchivesAreRefused) {
     EXPECT_TRUE(Has(shard.status().message(), "unpack it to a .tar file"));
   }
   EXPECT_FALSE(Open("\x1f\x8b whatever").ok());
-  EXPECT_FALSE((*Open(kEnd))->OpenUnit(0, 100).ok());
-  EXPECT_FALSE((*Open(kEnd))->OpenUnit(0, 1U << 20).ok());
+  EXPECT_FALSE((*Open(End()))->OpenUnit(0, 100).ok());
+  EXPECT_FALSE((*Open(End()))->OpenUnit(0, 1U << 20).ok());
 }
 
-TEST_F(WebDatasetTest, AnArchiveWithoutMembersIsEmpty) { EXPECT_EQ(Read(kEnd), Texts{}); }
+TEST_F(WebDatasetTest, AnArchiveWithoutMembersIsEmpty) { EXPECT_EQ(Read(End()), Texts{}); }
 
 }  // namespace
 }  // namespace widestream
