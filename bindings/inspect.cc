@@ -45,7 +45,7 @@ nb::dict ListShards(nb::handle path, const std::string& format) {
     shards.append(entry);
   }
   nb::dict out;
-  out["format"] = value.format == Format::kParquet ? "parquet" : "jsonl";
+  out["format"] = FormatName(value.format);
   out["hash"] = value.hash;
   out["shards"] = shards;
   return out;
@@ -78,6 +78,9 @@ class InspectedShard {
     for (const std::string& line : reader_->Schema()) out.append(ToText(line));
     return out;
   }
+
+  // Of the records that Read gives: 0 if they are text.
+  std::uint32_t IdBytes() const { return id_bytes_; }
 
   nb::list Units() const {
     nb::list out;
@@ -114,6 +117,7 @@ class InspectedShard {
         }
       }
       ThrowIfError(status);
+      id_bytes_ = block.id_bytes;
       end = block.end_of_unit || block.records.empty();
       for (const RawRecord& record : block.records) {
         const nb::object why = record.error < 0
@@ -130,6 +134,7 @@ class InspectedShard {
  private:
   explicit InspectedShard(std::shared_ptr<ShardReader> reader) : reader_(std::move(reader)) {}
   std::shared_ptr<ShardReader> reader_;
+  std::uint32_t id_bytes_ = 0;
 };
 
 }  // namespace
@@ -148,6 +153,8 @@ void register_inspect(nanobind::module_& module) {
            nb::arg("text") = "text", nb::arg("record_bytes") = 32U << 20)
       .def("schema", &InspectedShard::Schema, "Lines \"name: type\"; empty where there is none.",
            nb::sig("def schema(self) -> list[str]"))
+      .def_prop_ro("id_bytes", &InspectedShard::IdBytes,
+                   "Bytes of an id where the records last read are tokenized already, else 0.")
       .def("units", &InspectedShard::Units, "(records or None, bytes, first record) of each unit.",
            nb::sig("def units(self) -> list[tuple[int | None, int, int]]"))
       .def("read", &InspectedShard::Read, nb::arg("unit"), nb::arg("records"), nb::arg("bytes"),

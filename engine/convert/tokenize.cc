@@ -151,16 +151,15 @@ class Job final : public TokenizeJob {
 
   // What decides the output, one key a line of JSON.
   std::string Settings() const {
-    const nlohmann::json object = {
-        {"version", kVersion},
-        {"input", manifest_.hash},
-        {"format", manifest_.format == Format::kParquet ? "parquet" : "jsonl"},
-        {"text", options_.input.text},
-        {"tokenizer", encoder_->Digest()},
-        {"append", options_.append},
-        {"id_bytes", MegatronIdBytes(type_)},
-        {"skip_bad_records", options_.skip_bad_records},
-        {"record_bytes", options_.record_bytes}};
+    const nlohmann::json object = {{"version", kVersion},
+                                   {"input", manifest_.hash},
+                                   {"format", FormatName(manifest_.format)},
+                                   {"text", options_.input.text},
+                                   {"tokenizer", encoder_->Digest()},
+                                   {"append", options_.append},
+                                   {"id_bytes", MegatronIdBytes(type_)},
+                                   {"skip_bad_records", options_.skip_bad_records},
+                                   {"record_bytes", options_.record_bytes}};
     return object.dump(1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace) +
            "\n";
   }
@@ -428,6 +427,10 @@ Result<std::unique_ptr<TokenizeJob>> TokenizeJob::Make(std::shared_ptr<FileSyste
                                    "' must be a path without suffix, such as data/novels");
   }
   WS_ASSIGN_OR_RETURN(Manifest manifest, BuildManifest(*fs, options.input));
+  if (IsTokenized(manifest.format)) {
+    return Status::InvalidArgument("'" + manifest.shards.front().path +
+                                   "' holds ids already; give files of text to tokenize");
+  }
   auto job = std::make_unique<Job>(std::move(fs), std::move(encoder), std::move(options),
                                    std::move(manifest));
   WS_RETURN_IF_ERROR(job->Prepare());

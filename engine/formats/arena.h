@@ -17,19 +17,24 @@ class Arena {
 
   std::string_view Copy(std::string_view text) {
     if (text.empty()) return {};
-    if (text.size() > left_) {
+    char* at = Allocate(text.size());
+    std::memcpy(at, text.data(), text.size());
+    return {at, text.size()};
+  }
+  // `size` (> 0) bytes that the caller fills; not aligned.
+  char* Allocate(std::size_t size) {
+    if (size > left_) {
       // Large texts get a chunk of their own size, so that little is wasted.
-      const std::size_t size = std::max(text.size(), kChunkBytes);
-      std::shared_ptr<char[]> chunk(new char[size]);
+      const std::size_t chunk_bytes = std::max(size, kChunkBytes);
+      std::shared_ptr<char[]> chunk(new char[chunk_bytes]);
       next_ = chunk.get();
-      left_ = size;
+      left_ = chunk_bytes;
       owners_->push_back(std::move(chunk));
     }
     char* at = next_;
-    std::memcpy(at, text.data(), text.size());
-    next_ += text.size();
-    left_ -= text.size();
-    return {at, text.size()};
+    next_ += size;
+    left_ -= size;
+    return at;
   }
 
  private:

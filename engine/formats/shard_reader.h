@@ -39,6 +39,9 @@ struct RecordBlock {
   std::uint64_t raw_bytes = 0;    // as counted for closing the block
   std::uint64_t next_offset = 0;  // restart offset of the block after this one in the unit
   bool end_of_unit = false;       // no record follows in the unit
+  // 0: the records are text. 2 or 4: they are tokenized already, and `text` holds ids as
+  // little-endian uint16 or uint32, not aligned.
+  std::uint32_t id_bytes = 0;
   void Clear();
 };
 
@@ -74,12 +77,18 @@ class ShardReader {
   virtual std::vector<std::string> Schema() const = 0;
 };
 
-enum class Format : std::uint8_t { kParquet, kJsonl };
-// From the name: .parquet; .jsonl, .jsonl.gz, .jsonl.zst, .ndjson, .json lines. InvalidArgument
-// lists what is known.
+enum class Format : std::uint8_t { kParquet, kJsonl, kMegatron, kText, kWebDataset };
+// As a job writes it: "parquet", "jsonl", "megatron", "text", "webdataset".
+const char* FormatName(Format format);
+// From the name: .parquet; .jsonl, .jsonl.gz, .jsonl.zst, .ndjson, .json lines; .idx; .txt,
+// .txt.gz, .txt.zst; .tar. InvalidArgument lists what is known.
 Result<Format> FormatFromName(std::string_view format_or_empty, std::string_view path);
 // True if the unit counts of this format come from metadata, so that blocks are cut by count.
 bool CountsAreKnown(Format format);
+// True if its records are ids.
+bool IsTokenized(Format format);
+// The files a shard is made of, in an order: `path` alone, or the two of a Megatron data set.
+std::vector<std::string> ShardFiles(Format format, const std::string& path);
 Result<std::shared_ptr<ShardReader>> OpenShard(std::shared_ptr<FileSystem> fs, Format format,
                                                const std::string& path, const ReadOptions& options);
 

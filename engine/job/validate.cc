@@ -62,9 +62,12 @@ Status ValidateSource(const SourceSpec& source, const std::string& path) {
   for (std::size_t i = 0; i < source.paths.size(); ++i) {
     WS_RETURN_IF_ERROR(CheckPath(source.paths[i], path + "." + Item("paths", i)));
   }
-  if (source.format != "" && source.format != "parquet" && source.format != "jsonl") {
+  static const std::vector<std::string> formats = {"",         "parquet", "jsonl",
+                                                   "megatron", "text",    "webdataset"};
+  if (std::find(formats.begin(), formats.end(), source.format) == formats.end()) {
     return Bad(path + ".format", "found " + Quote(source.format) +
-                                     ", expected \"parquet\", \"jsonl\" or \"\" (from the names)");
+                                     ", expected \"parquet\", \"jsonl\", \"megatron\", \"text\", "
+                                     "\"webdataset\" or \"\" (from the names)");
   }
   if (source.text.empty()) {
     return Bad(path + ".text", "is empty; name the column or key that holds the text");

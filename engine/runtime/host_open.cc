@@ -251,7 +251,7 @@ Status Host::OpenSources(StateDocument* document) {
     }
     SourceInfo info;
     info.name = job_.sources[i].name;
-    info.format = manifest->format == Format::kParquet ? "parquet" : "jsonl";
+    info.format = FormatName(manifest->format);
     info.manifest_hash = manifest->hash;
     for (const ShardEntry& shard : manifest->shards) info.shards.push_back(shard.path);
     source_info_.push_back(std::move(info));

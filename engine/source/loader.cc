@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "engine/base/format_text.h"
 #include "engine/base/hash.h"
@@ -39,7 +40,7 @@ Result<std::unique_ptr<SourceLoader>> SourceLoader::Make(std::shared_ptr<FileSys
                                                          Manifest manifest) {
   if (!options.tokenizer) {
     return Status::InvalidArgument("source '" + options.spec.name +
-                                   "' holds text; the job needs a `tokenizer`");
+                                   "'; the job needs a `tokenizer`");
   }
   WS_ASSIGN_OR_RETURN(std::unique_ptr<BlockReader> reader,
                       BlockReader::Make(std::move(fs), options.spec, options.seed,
@@ -158,6 +159,34 @@ void SourceLoader::TransformTask(const std::shared_ptr<Slot>& slot, std::shared_
   changed_.NotifyAll();
 }
 
+// The ids of a record that is tokenized already; else why it is bad.
+std::string SourceLoader::UnpackIds(const RawBlock& raw, std::string_view text,
+                                    std::vector<std::uint32_t>* ids) const {
+  const std::uint32_t id_bytes = raw.block.id_bytes;
+  ids->resize(text.size() / id_bytes);
+  if (id_bytes == sizeof(std::uint32_t)) {
+    if (!text.empty()) std::memcpy(ids->data(), text.data(), text.size());
+  } else {
+    for (std::size_t i = 0; i < ids->size(); ++i) {
+      std::uint16_t id = 0;
+      std::memcpy(&id, text.data() + i * sizeof(id), sizeof(id));
+      (*ids)[i] = id;
+    }
+  }
+  const std::uint32_t vocabulary = options_.tokenizer->VocabularySize();
+  // The largest first: a loop that does not stop early is vectorised.
+  std::uint32_t largest = 0;
+  for (const std::uint32_t id : *ids) largest = std::max(largest, id);
+  if (largest < vocabulary) return {};
+  const auto bad = std::find_if(ids->begin(), ids->end(),
+                                [vocabulary](std::uint32_t id) { return id >= vocabulary; });
+  std::string error =
+      StrCat("id number ", bad - ids->begin(), " is ", *bad, ", but the tokenizer has ", vocabulary,
+             " ids; give the tokenizer that the data set was made with");
+  ids->clear();
+  return error;
+}
+
 void SourceLoader::Transform(const RawBlock& raw, SampleBlock* out) const {
   const std::size_t count = raw.order.size();
   MetadataBatch& metadata = out->metadata;
@@ -180,21 +209,32 @@ void SourceLoader::Transform(const RawBlock& raw, SampleBlock* out) const {
     const std::uint32_t index = raw.order[i];
     const RawRecord& record = raw.block.records[index];
     metadata.record[i] = raw.restart.record + index;
+    ids.clear();
+    std::string_view content = record.text;
+    std::string problem;
+    if (record.error >= 0) {
+      problem = raw.block.errors[static_cast<std::size_t>(record.error)];
+    } else if (raw.block.id_bytes != 0) {
+      problem = UnpackIds(raw, record.text, &ids);
+      // The same ids are the same record, however wide they are stored.
+      content = {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(ids[0])};
+    }
     metadata.bytes[i] =
         static_cast<std::uint32_t>(std::min<std::size_t>(record.text.size(), UINT32_MAX));
-    if (record.error >= 0) {
+    if (!problem.empty()) {
       metadata.outcome[i] = RecordOutcome::kCorrupt;
       metadata.problems.emplace_back(
           i, StrCat(reader_->manifest().shards[raw.shard].path, ", at ", record.offset, ": ",
-                    raw.block.errors[record.error].substr(0, kMaxProblemBytes)));
-    } else if ((held_out_below_ > 0 && Xxh3_64(record.text) < held_out_below_) !=
+                    problem.substr(0, kMaxProblemBytes)));
+    } else if ((held_out_below_ > 0 && Xxh3_64(content) < held_out_below_) !=
                options_.deliver_held_out) {
       metadata.outcome[i] =
           options_.deliver_held_out ? RecordOutcome::kFiltered : RecordOutcome::kHeldOut;
     } else {
-      ids.clear();
-      options_.tokenizer->Encode(record.text, &ids);
-      ids.insert(ids.end(), options_.append.begin(), options_.append.end());
+      if (raw.block.id_bytes == 0) {
+        options_.tokenizer->Encode(record.text, &ids);
+        ids.insert(ids.end(), options_.append.begin(), options_.append.end());
+      }
       metadata.tokens[i] = static_cast<std::uint32_t>(ids.size());
       metadata.ids_hash[i] = Xxh3_64(
           std::string_view(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(ids[0])));

@@ -93,6 +93,8 @@ class SourceLoader {
   void ReadTask();
   void TransformTask(const std::shared_ptr<Slot>& slot, std::shared_ptr<RawBlock> raw);
   void Transform(const RawBlock& raw, SampleBlock* out) const;
+  std::string UnpackIds(const RawBlock& raw, std::string_view text,
+                        std::vector<std::uint32_t>* ids) const;
   std::shared_ptr<Slot> Find(std::uint32_t epoch, std::uint64_t position) WS_REQUIRES(mutex_);
   Result<std::shared_ptr<Slot>> Await(std::uint32_t epoch, std::uint64_t position,
                                       std::chrono::steady_clock::time_point deadline)

@@ -46,6 +46,21 @@ std::string HashOf(const std::vector<ShardEntry>& shards) {
 
 }  // namespace
 
+Status IdentifyShard(FileSystem& fs, Format format, const std::string& path, ShardEntry* entry) {
+  const std::vector<std::string> files = ShardFiles(format, path);
+  entry->size_bytes = 0;
+  Xxh3Digest digest;
+  for (const std::string& file : files) {
+    WS_ASSIGN_OR_RETURN(const Fingerprint fingerprint, ShardFingerprint(fs, file));
+    entry->size_bytes += fingerprint.size_bytes;
+    entry->fingerprint = fingerprint.Hex();
+    digest.UpdateU64(fingerprint.size_bytes);
+    digest.Update(entry->fingerprint);
+  }
+  if (files.size() > 1) entry->fingerprint = digest.Digest128().ToHex();
+  return {};
+}
+
 Result<Manifest> BuildManifest(FileSystem& fs, const SourceSpec& source) {
   std::string root;
   bool first = true;
@@ -66,12 +81,15 @@ Result<Manifest> BuildManifest(FileSystem& fs, const SourceSpec& source) {
         if (is_folder) continue;
         return found.status();
       }
+      // A README.txt beside the data is no data.
+      if (is_folder && source.format.empty() && *found == Format::kText) continue;
       if (format && *format != *found) {
         return Status::InvalidArgument(format_path + " and " + file.path +
                                        " have different formats; make two sources of them");
       }
       format = *found;
       format_path = file.path;
+      file.path = ShardFiles(*found, file.path).front();
       files.emplace(file.path, std::move(file));
     }
   }
@@ -88,9 +106,7 @@ Result<Manifest> BuildManifest(FileSystem& fs, const SourceSpec& source) {
     entry.path = path;
     entry.relative_path =
         root.empty() || path.size() <= root.size() + 1 ? path : path.substr(root.size() + 1);
-    entry.size_bytes = file.size_bytes;
-    WS_ASSIGN_OR_RETURN(const Fingerprint fingerprint, ShardFingerprint(fs, path));
-    entry.fingerprint = fingerprint.Hex();
+    WS_RETURN_IF_ERROR(IdentifyShard(fs, *format, path, &entry));
     manifest.shards.push_back(std::move(entry));
   }
   std::sort(
@@ -105,12 +121,11 @@ std::string ManifestToJson(const std::string& source, const Manifest& manifest) 
   for (const ShardEntry& shard : manifest.shards) {
     shards.push_back({shard.relative_path, shard.size_bytes, shard.fingerprint});
   }
-  const nlohmann::json document = {
-      {"version", kManifestVersion},
-      {"source", source},
-      {"format", manifest.format == Format::kParquet ? "parquet" : "jsonl"},
-      {"hash", manifest.hash},
-      {"shards", shards}};
+  const nlohmann::json document = {{"version", kManifestVersion},
+                                   {"source", source},
+                                   {"format", FormatName(manifest.format)},
+                                   {"hash", manifest.hash},
+                                   {"shards", shards}};
   return document.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

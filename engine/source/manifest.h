@@ -15,8 +15,8 @@ namespace widestream {
 struct ShardEntry {
   std::string relative_path;  // below the deepest folder that the source's patterns have in common
   std::string path;           // absolute; not part of the hash
-  std::uint64_t size_bytes = 0;
-  std::string fingerprint;  // of the first and last 64 KiB, 32 hex digits
+  std::uint64_t size_bytes = 0;  // of all files of the shard
+  std::string fingerprint;       // of the first and last 64 KiB of each file, 32 hex digits
 
   friend bool operator==(const ShardEntry&, const ShardEntry&) = default;
 };
@@ -28,9 +28,12 @@ struct Manifest {
   std::string hash;  // 32 hex digits over relative paths, sizes and fingerprints
 };
 
+// Fills size and fingerprint from the files of the shard at `path`.
+Status IdentifyShard(FileSystem& fs, Format format, const std::string& path, ShardEntry* entry);
+
 // Lists and fingerprints the files of a source. NotFound if a pattern matches nothing;
 // InvalidArgument if the files have different formats, or none that is known. In a folder, files of
-// unknown formats are passed over.
+// unknown formats are passed over, and text files unless the source's format is text.
 Result<Manifest> BuildManifest(FileSystem& fs, const SourceSpec& source);
 
 // JSON {version, source, format, hash, shards: [[relative_path, size_bytes, fingerprint], ...]}:

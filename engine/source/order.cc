@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "engine/base/hash.h"
-#include "engine/storage/fingerprint.h"
 
 namespace widestream {
 
@@ -68,14 +67,14 @@ Result<std::shared_ptr<ShardReader>> BlockReader::Open(std::uint32_t shard) {
     return Status::NotFound(where + ": " + entry.path +
                             " is gone since the job began; put it back, or start a new run");
   };
-  const Result<FileInfo> now = fs_->Stat(entry.path);
-  if (!now.ok()) return failed(now.status());
-  const Result<Fingerprint> fingerprint = ShardFingerprint(*fs_, entry.path);
-  if (!fingerprint.ok()) return failed(fingerprint.status());
-  if (now->size_bytes != entry.size_bytes || fingerprint->Hex() != entry.fingerprint) {
+  ShardEntry now;
+  if (const Status status = IdentifyShard(*fs_, manifest_.format, entry.path, &now); !status.ok()) {
+    return failed(status);
+  }
+  if (now.size_bytes != entry.size_bytes || now.fingerprint != entry.fingerprint) {
     return Status::DataCorruption(where + ": " + entry.path + " changed since the job began (" +
                                   std::to_string(entry.size_bytes) + " bytes then, " +
-                                  std::to_string(now->size_bytes) +
+                                  std::to_string(now.size_bytes) +
                                   " now); put the original back, or start a new run");
   }
   ReadOptions options;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/base/hash.h"
+#include "engine/formats/megatron_writer.h"
 #include "engine/source/loader.h"
 #include "engine/source/messages.h"
 #include "engine/storage/temporary_folder.h"
@@ -123,6 +124,131 @@ ShuffleSpec Blocks(std::uint64_t records, std::uint64_t bytes) {
   shuffle.records = records;
   shuffle.bytes = bytes;
   return shuffle;
+}
+
+// A Megatron data set of the given documents, ids of `id_bytes` (2 or 4).
+void WriteMegatron(const TemporaryFolder& folder, const std::string& name,
+                   const std::vector<std::vector<std::uint32_t>>& documents,
+                   std::uint64_t id_bytes) {
+  std::string data;
+  std::vector<std::int32_t> lengths;
+  for (const auto& document : documents) {
+    lengths.push_back(static_cast<std::int32_t>(document.size()));
+    for (const std::uint32_t id : document) {
+      data.append(reinterpret_cast<const char*>(&id), id_bytes);
+    }
+  }
+  folder.Write(name + ".bin", data);
+  auto out = LocalFileSystem()->OpenAppend(folder.path() + "/" + name + ".idx");
+  ASSERT_TRUE(out.ok());
+  const auto all = [&](const LengthVisitor& visit) { return visit(lengths); };
+  const auto type = id_bytes == 2 ? MegatronIdType::kUint16 : MegatronIdType::kInt32;
+  ASSERT_TRUE(WriteMegatronIndex(type, all, out->get()).ok());
+  ASSERT_TRUE((*out)->Close().ok());
+}
+
+TEST(SourceLoader, TokenizedRecordsPassUnchangedAndRestartAtEveryBlock) {
+  auto pool = TaskPool::Make(2);
+  ASSERT_TRUE(pool.ok());
+  std::vector<std::vector<std::uint32_t>> documents;
+  for (std::uint32_t i = 0; i < 50; ++i) {
+    documents.emplace_back(i % 7, i % 256);
+    for (std::size_t k = 0; k < documents.back().size(); ++k) documents.back()[k] = (i + k) % 256;
+  }
+  std::vector<Place> of_width[2];
+  for (const std::uint64_t id_bytes : {2U, 4U}) {
+    Fixture fixture({}, Blocks(4, 1 << 20));
+    WriteMegatron(fixture.folder, "t", documents, id_bytes);
+    fixture.spec.paths = {fixture.folder.path() + "/t.*"};
+    fixture.spec.format = "megatron";
+    std::vector<RestartPoint> restarts;
+    const auto places = Walk(fixture.Loader(pool->get(), 1000).get(), {}, 2, &restarts);
+    std::multiset<std::string> seen;
+    std::multiset<std::string> expected;
+    for (const Place& place : places) {
+      if (place.epoch == 0) seen.insert(place.text);
+    }
+    for (const auto& ids : documents) expected.emplace(ids.begin(), ids.end());
+    EXPECT_EQ(seen, expected);
+    for (const RestartPoint& restart : restarts) {
+      const auto from = std::find_if(places.begin(), places.end(), [&](const Place& place) {
+        return std::pair(place.epoch, place.position) >= std::pair(restart.epoch, restart.position);
+      });
+      EXPECT_EQ(Walk(fixture.Loader(pool->get(), 1000).get(), restart, 2),
+                std::vector<Place>(from, places.end()));
+    }
+    of_width[id_bytes / 4] = Walk(fixture.Loader(pool->get(), 1000, 0.3).get(), {}, 1);
+  }
+  // What is held out depends on the ids, not on how wide they are stored.
+  ASSERT_LT(of_width[0].size(), 50U);
+  std::multiset<std::string> kept[2];
+  for (int width = 0; width < 2; ++width) {
+    for (const Place& place : of_width[width]) kept[width].insert(place.text);
+  }
+  EXPECT_EQ(kept[0], kept[1]);
+}
+
+TEST(SourceLoader, IdsOutsideTheVocabularyAreBadRecordsThatNameTheId) {
+  auto pool = TaskPool::Make(1);
+  ASSERT_TRUE(pool.ok());
+  Fixture fixture({}, ShuffleSpec{ShuffleSpec::Mode::kOff, 100, 1 << 20});
+  WriteMegatron(fixture.folder, "t", {{1, 2}, {255, 256}, {3}}, 2);
+  fixture.spec.paths = {fixture.folder.path() + "/t.idx"};
+  const auto loader = fixture.Loader(pool->get(), 1000);
+  ASSERT_TRUE(loader->Start({}).ok());
+  ReadRequest request;
+  request.records = 3;
+  const auto batch = loader->Metadata(request, Clock::now() + std::chrono::seconds(30));
+  ASSERT_TRUE(batch.ok()) << batch.status().ToString();
+  EXPECT_EQ((*batch)->tokens, (std::vector<std::uint32_t>{2, 0, 1}));
+  ASSERT_EQ((*batch)->problems.size(), 1U);
+  const std::string& problem = (*batch)->problems[0].second;
+  EXPECT_NE(problem.find("t.idx, at 1: id number 1 is 256, but the tokenizer has 256 ids"),
+            std::string::npos)
+      << problem;
+}
+
+TEST(BuildManifest, NoticesAChangeOfEitherFileOfAMegatronDataSet) {
+  Fixture fixture({}, {});
+  WriteMegatron(fixture.folder, "t", {{1, 2}}, 2);
+  fixture.spec.paths = {fixture.folder.path()};
+  const auto before = BuildManifest(*fixture.fs, fixture.spec);
+  ASSERT_TRUE(before.ok()) << before.status().ToString();
+  ASSERT_EQ(before->shards.size(), 1U);
+  EXPECT_EQ(before->shards[0].relative_path, "t.idx");
+  fixture.folder.Write("t.bin", std::string("\1\0\3\0", 4));
+  EXPECT_NE(BuildManifest(*fixture.fs, fixture.spec)->hash, before->hash);
+  fixture.spec.paths = {fixture.folder.path() + "/t.bin"};
+  fixture.spec.format = "megatron";
+  EXPECT_EQ(BuildManifest(*fixture.fs, fixture.spec)->shards[0].relative_path, "t.idx");
+}
+
+// One file = one document; tar samples: the same walk, by their own readers.
+TEST(SourceLoader, FoldersOfTextAreReadInAnotherOrderEachEpoch) {
+  auto pool = TaskPool::Make(2);
+  ASSERT_TRUE(pool.ok());
+  Fixture fixture({}, Blocks(10, 1 << 20));
+  std::multiset<std::string> expected;
+  for (int i = 0; i < 40; ++i) {
+    const std::string text = "document " + std::to_string(i);
+    fixture.folder.Write("d" + std::to_string(i) + ".txt", text);
+    expected.insert(text);
+  }
+  fixture.spec.paths = {fixture.folder.path()};
+  EXPECT_EQ(BuildManifest(*fixture.fs, fixture.spec).status().code(), StatusCode::kNotFound);
+  fixture.spec.format = "text";
+  std::vector<RestartPoint> restarts;
+  const auto places = Walk(fixture.Loader(pool->get(), 1000).get(), {}, 2, &restarts);
+  std::vector<std::string> epochs[2];
+  for (const Place& place : places) epochs[place.epoch].push_back(place.text);
+  EXPECT_EQ(std::multiset<std::string>(epochs[0].begin(), epochs[0].end()), expected);
+  EXPECT_EQ(std::multiset<std::string>(epochs[1].begin(), epochs[1].end()), expected);
+  EXPECT_NE(epochs[0], epochs[1]);
+  ASSERT_EQ(restarts.size(), 80U);
+  for (std::size_t i = 0; i < restarts.size(); i += 13) {
+    EXPECT_EQ(Walk(fixture.Loader(pool->get(), 1000).get(), restarts[i], 2),
+              std::vector<Place>(places.begin() + static_cast<std::ptrdiff_t>(i), places.end()));
+  }
 }
 
 TEST(SourceLoader, EveryRecordIsExaminedOnceAnEpochWhateverTheShards) {

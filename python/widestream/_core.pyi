@@ -299,6 +299,12 @@ class InspectedShard:
     def schema(self) -> list[str]:
         """Lines "name: type"; empty where there is none."""
 
+    @property
+    def id_bytes(self) -> int:
+        """
+        Bytes of an id where the records last read are tokenized already, else 0.
+        """
+
     def units(self) -> list[tuple[int | None, int, int]]:
         """(records or None, bytes, first record) of each unit."""
 

@@ -209,8 +209,8 @@ def pipe(folder: Path) -> Path:
 
 
 def unknown_suffix(folder: Path) -> Path:
-    (folder / "a.txt").write_text("words")
-    return folder / "a.txt"
+    (folder / "a.csv").write_text("words")
+    return folder / "a.csv"
 
 
 def outside(folder: Path) -> Path:
@@ -229,7 +229,7 @@ PATHS: list[tuple[Callable[[Path], Path], type[WidestreamError], str]] = [
     (dangling_link, NotFoundError, "x/a.jsonl"),
     (link_to_itself, IoError, "a.jsonl"),
     (pipe, InvalidArgumentError, "a.jsonl"),
-    (unknown_suffix, InvalidArgumentError, "a.txt"),
+    (unknown_suffix, InvalidArgumentError, "a.csv"),
     (outside, InvalidArgumentError, "data_roots"),
     (link_to_outside, InvalidArgumentError, "data_roots"),
 ]

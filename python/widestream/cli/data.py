@@ -19,7 +19,10 @@ def inspect(
         str, typer.Argument(metavar="PATH", help="A file, a folder or a glob of data.", show_default=False)
     ],
     text: Annotated[str, typer.Option(help="The column or key that holds the text.")] = "text",
-    format: Annotated[str, typer.Option(help="parquet or jsonl; default: from the names.", show_default=False)] = "",
+    format: Annotated[
+        str,
+        typer.Option(help="parquet, jsonl, megatron, text or webdataset; default: from the names.", show_default=False),
+    ] = "",
     tokenizer: Annotated[
         Path | None, typer.Option(help="Tokenizer file: tells lengths in tokens, too.", show_default=False)
     ] = None,

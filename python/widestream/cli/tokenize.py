@@ -39,7 +39,9 @@ def tokenize(
         ),
     ] = [],  # noqa: B006  (typer copies it)
     text: Annotated[str, typer.Option(help="The column or key that holds the text.")] = "text",
-    format: Annotated[str, typer.Option(help="parquet or jsonl; default: from the names.", show_default=False)] = "",
+    format: Annotated[
+        str, typer.Option(help="parquet, jsonl, text or webdataset; default: from the names.", show_default=False)
+    ] = "",
     threads: Annotated[int, typer.Option(min=0, max=1024, help="0: one per core.")] = 0,
     bad_records: Annotated[Literal["fail", "skip"], typer.Option(help="At a record that cannot be read.")] = "fail",
     record_bytes: Annotated[str, typer.Option(metavar="SIZE", help="Longer records are bad.")] = "32MiB",

@@ -28,7 +28,7 @@ def inspect_path(
     Args:
         path: a file, a folder or a glob.
         text: the column or key that holds the text.
-        format: "parquet" or "jsonl"; "" tells it from the names.
+        format: "parquet", "jsonl", "megatron", "text" or "webdataset"; "" tells it from the names.
         tokenizer: a tokenizer file: then lengths in tokens are told too; `pattern` where the file does not say it.
         sample_records: records to read at most.
         record_bytes: longer records are bad.
@@ -37,6 +37,7 @@ def inspect_path(
     metadata tells), units, largest_unit_records, shard_list (path, size_bytes, records, units, error), sample
     (records, good, bad, empty, bytes, text_bytes, shards, length_bytes, length_tokens), bad_records (shard, record,
     offset, reason; at most 20), bad_shards (shard, reason) and beginning (the first text's first 200 characters).
+    Of a data set that is tokenized already, texts are its ids: as numbers in beginning, or as the tokenizer decodes them.
     A length is {mean, min, p10, p50, p90, p99, max, bins: [[low, high, records]...]} or None.
 
     Raises NotFoundError if nothing matches and InvalidArgumentError if the files have no or several known formats. A
@@ -87,6 +88,7 @@ class _Survey:
         self._largest: int | None = None
         self._sampled_shards = 0
         self._sample_bytes = _SAMPLE_BYTES
+        self._id_bytes = 0
         self.read = 0
 
     def add(self, path: str, size_bytes: int, quota: int) -> None:
@@ -115,6 +117,7 @@ class _Survey:
             if quota <= 0 or self._sample_bytes <= 0:
                 break
             records = shard.read(number, quota, self._sample_bytes)
+            self._id_bytes = shard.id_bytes
             self._sample_bytes -= sum(len(text) for text, _, _ in records)
             quota -= len(records)
             self.read += len(records)
@@ -134,10 +137,14 @@ class _Survey:
         known = [shard["records"] for shard in self._shards]
         sizes = [len(text) for text in self._texts]
         tokens = None
-        if encoder is not None:
+        if self._id_bytes:
+            tokens = [size // self._id_bytes for size in sizes]
+        elif encoder is not None:
             _, offsets = encoder.encode_batch(self._texts)
             tokens = [int(b) - int(a) for a, b in zip(offsets, offsets[1:], strict=False)]
         first = next((text for text in self._texts if text.strip()), b"")
+        if self._id_bytes:
+            first = self._decoded(next((text for text in self._texts if text), b""), encoder)
         schemas = list(self._schemas)
         return {
             "schema": list(schemas[0]) if schemas else [],
@@ -162,6 +169,17 @@ class _Survey:
             ],
             "beginning": excerpt(first, 200),
         }
+
+    def _decoded(self, stored: bytes, encoder: Any) -> bytes:
+        """The first ids of a record, readable."""
+        import numpy as np
+
+        dtype = np.dtype("<u2" if self._id_bytes == 2 else "<u4")
+        ids = np.frombuffer(stored, dtype=dtype, count=min(200, len(stored) // self._id_bytes)).astype(np.uint32)
+        if encoder is None or (ids.size and int(ids.max()) >= encoder.vocabulary_size):
+            return " ".join(str(value) for value in ids).encode()
+        decoded: bytes = encoder.decode(ids)
+        return decoded
 
 
 def _lengths(values: list[int]) -> dict[str, Any] | None:

@@ -92,8 +92,10 @@ class Source(Section):
     path: Paths = Field(
         min_length=1, max_length=100_000, description="Files, folders or globs.", examples=["data/*.parquet"]
     )
-    text: Text = Field(default="text", description="The column or key that holds the text.")
-    format: Literal["parquet", "jsonl"] | None = Field(default=None, description="Default: from the file names.")
+    text: Text = Field(default="text", description="The column, key or member that holds the text.")
+    format: Literal["parquet", "jsonl", "megatron", "text", "webdataset"] | None = Field(
+        default=None, description="Default: from the file names."
+    )
     max_epochs: Epochs | None = Field(default=None, description="Times the source may be read; default: no limit.")
     on_exhausted: Literal["renormalise", "stop", "error"] = Field(
         default="renormalise", description="What happens after that."

@@ -90,7 +90,7 @@ def tokenize_files(
         output: the prefix of the two files.
         append: special tokens after each document that has any text.
         text: the column or key that holds the text.
-        format: "parquet" or "jsonl"; "" tells it from the names.
+        format: "parquet", "jsonl", "text" or "webdataset"; "" tells it from the names.
         threads: 0: one per core. The output does not depend on it.
         bad_records: "skip" leaves out records that cannot be read, and counts them.
         record_bytes: longer records are bad.
