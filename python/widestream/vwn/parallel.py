@@ -37,7 +37,9 @@ def shard_model(model: nn.Module, mesh: Any = None, *, parameter_dtype: torch.dt
     for module in model.modules():
         if isinstance(module, GHCMixer):
             fully_shard(module, mesh=mesh, mp_policy=exact, reshard_after_forward=False)
-            register_fsdp_forward_method(module, "coefficients")
+            # Whichever the model calls first: the fused operators read the parameters in `enter`.
+            for method in ("enter", "coefficients"):
+                register_fsdp_forward_method(module, method)
     for module in model.modules():
         if isinstance(module, VWNLayer):
             fully_shard(module, mesh=mesh, mp_policy=policy)
