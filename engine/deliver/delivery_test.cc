@@ -99,7 +99,7 @@ TEST_F(Delivery, EveryRankGetsItsBytesOfEveryStepInOrderAndThenTheEnd) {
     });
   }
   for (std::thread& rank : ranks) rank.join();
-  EXPECT_EQ(server_->status().steps_in_memory, 0U);
+  Until([](const ServerStatus& s) { return s.steps_in_memory == 0; });
   EXPECT_EQ(server_->status().steps_pulled, 50U);
 }
 
@@ -431,6 +431,7 @@ TEST_F(Delivery, StatesFollowTheClientsOwnPositionAndLongOnesTravelToo) {
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
   EXPECT_EQ(plan->step, 3U);
   EXPECT_EQ(client->Plan(0, Soon()).status().code(), StatusCode::kNotFound);
+  Until([](const ServerStatus& s) { return s.places[0].unacknowledged.front() == 3; });
   const std::string status = *client->StatusJson(Soon());
   EXPECT_NE(status.find("\"unacknowledged\": [3, 4, 5]"), std::string::npos) << status;
 }
@@ -482,7 +483,7 @@ TEST_F(Delivery, AStoppedServerIsNoticedByWaitingAndByIdleClientsAndHeldBatchesS
                 {"no host listens"});
 }
 
-TEST_F(Delivery, WithPrefetchABatchCostsOneSendAndOneReceive) {
+TEST_F(Delivery, WithPrefetchABatchCostsOneReceiveAndAtMostTwoSends) {
   Serve({}, 1);
   ClientOptions options = ClientFor(options_, 0);
   options.prefetch = true;
@@ -496,7 +497,9 @@ TEST_F(Delivery, WithPrefetchABatchCostsOneSendAndOneReceive) {
     Until([&](const ServerStatus& s) { return s.batches_sent == 6 + i; });
   }
   const ClientCounters after = client->counters();
-  EXPECT_EQ(after.sends - before.sends, kBatches);
+  // The next question goes along with the release, unless it is asked before that.
+  EXPECT_GE(after.sends - before.sends, kBatches);
+  EXPECT_LE(after.sends - before.sends, 2 * kBatches);
   EXPECT_EQ(after.receives - before.receives, kBatches);
   EXPECT_EQ(after.polls - before.polls, 0U);
 }
