@@ -426,7 +426,9 @@ Result<std::unique_ptr<TokenizeJob>> TokenizeJob::Make(std::shared_ptr<FileSyste
     return Status::InvalidArgument("the output '" + options.output +
                                    "' must be a path without suffix, such as data/novels");
   }
-  WS_ASSIGN_OR_RETURN(Manifest manifest, BuildManifest(*fs, options.input));
+  // An output that lies in the folder of the input is of a known format, too.
+  WS_ASSIGN_OR_RETURN(Manifest manifest,
+                      BuildManifest(*fs, options.input, options.output + ".idx"));
   if (IsTokenized(manifest.format)) {
     return Status::InvalidArgument("'" + manifest.shards.front().path +
                                    "' holds ids already; give files of text to tokenize");

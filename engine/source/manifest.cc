@@ -61,7 +61,8 @@ Status IdentifyShard(FileSystem& fs, Format format, const std::string& path, Sha
   return {};
 }
 
-Result<Manifest> BuildManifest(FileSystem& fs, const SourceSpec& source) {
+Result<Manifest> BuildManifest(FileSystem& fs, const SourceSpec& source,
+                               const std::string& ignored) {
   std::string root;
   bool first = true;
   std::map<std::string, FileInfo> files;
@@ -75,7 +76,7 @@ Result<Manifest> BuildManifest(FileSystem& fs, const SourceSpec& source) {
     root = first ? folder : CommonFolder(root, folder);
     first = false;
     for (FileInfo& file : matches) {
-      if (file.is_directory) continue;
+      if (file.is_directory || file.path == ignored) continue;
       const Result<Format> found = FormatFromName(source.format, file.path);
       if (!found.ok()) {
         if (is_folder) continue;

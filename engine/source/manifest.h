@@ -34,7 +34,9 @@ Status IdentifyShard(FileSystem& fs, Format format, const std::string& path, Sha
 // Lists and fingerprints the files of a source. NotFound if a pattern matches nothing;
 // InvalidArgument if the files have different formats, or none that is known. In a folder, files of
 // unknown formats are passed over, and text files unless the source's format is text.
-Result<Manifest> BuildManifest(FileSystem& fs, const SourceSpec& source);
+// `ignored` is a path that is no data.
+Result<Manifest> BuildManifest(FileSystem& fs, const SourceSpec& source,
+                               const std::string& ignored = {});
 
 // JSON {version, source, format, hash, shards: [[relative_path, size_bytes, fingerprint], ...]}:
 // kept in the run folder so that a resume can say which file differs.
