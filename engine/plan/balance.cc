@@ -123,7 +123,9 @@ std::uint64_t LoadLowerBound(std::span<const std::uint64_t> descending, std::uin
     for (std::size_t i = j * bins - j; i <= j * bins; ++i) several += descending[i];
     bound = std::max(bound, several);
   }
-  if (atoms_cap == 0 || Uint128{atoms_cap} * bins > Uint128{4} * count + 4 * bins) return bound;
+  if (atoms_cap == 0 || Uint128{atoms_cap} * bins > Uint128{4} * count + Uint128{4} * bins) {
+    return bound;
+  }
   // With less than the full number of atoms the rest are of no cost. Either two of the t dearest
   // share a bin, or t bins hold them, and at least the cheapest (cap - 1) * t beside them.
   const std::size_t full = static_cast<std::size_t>(atoms_cap) * bins;
