@@ -50,10 +50,12 @@ class FirstFit {
   std::size_t Find(std::size_t at, std::uint32_t atom, std::uint64_t cost) {
     if (free_[at] <= cost) return 0;
     if (at >= leaves_) {
+      // NOLINTBEGIN(bugprone-unchecked-optional-access): set before every search
       if (!room_->capped()) return at;
       if (visits_ == 0) return 0;
       --visits_;
       return room_->Fits(atom, static_cast<std::uint32_t>(at - leaves_)) ? at : 0;
+      // NOLINTEND(bugprone-unchecked-optional-access)
     }
     const std::size_t left = Find(2 * at, atom, cost);
     return left != 0 || visits_ == 0 ? left : Find(2 * at + 1, atom, cost);

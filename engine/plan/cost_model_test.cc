@@ -56,7 +56,7 @@ TEST(PieceCost, AWindowMakesLongPiecesLinear) {
   shape.window_layers = 16;
   cost = *CostOf(shape);
   const std::uint64_t full = 8000ULL * 8000;
-  const std::uint64_t windowed = 2ULL * 8000 * 1024 - 1024 * 1024;
+  const std::uint64_t windowed = 2ULL * 8000 * 1024 - 1024ULL * 1024;
   EXPECT_EQ(PieceCost(cost, 8000), 8000ULL * 49'152 + (full + windowed) / 2);
 }
 

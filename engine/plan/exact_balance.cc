@@ -16,8 +16,7 @@ class Search {
  public:
   Search(const BalanceInput& input, const CostOrder& order, std::uint64_t lower_bound,
          std::uint64_t nodes, Assignment* best)
-      : input_(input),
-        order_(order),
+      : order_(order),
         lower_bound_(lower_bound),
         nodes_(nodes),
         best_(best),
@@ -80,7 +79,6 @@ class Search {
     }
   }
 
-  const BalanceInput& input_;
   const CostOrder& order_;
   const std::uint64_t lower_bound_;
   std::uint64_t nodes_;

@@ -222,6 +222,7 @@ TEST(Layout, B01SkewedLengthsAreBalanced) {
 // A group's atoms stay among its ranks, in thd and in rows, with several microbatches a rank.
 TEST(Layout, RanksAreBalancedInGroups) {
   std::vector<std::uint32_t> lengths;
+  lengths.reserve(96);
   for (std::uint32_t i = 0; i < 96; ++i) lengths.push_back(1 + i * 37 % 100);
   for (const BatchLayout layout : {BatchLayout::kThd, BatchLayout::kRows}) {
     const StepPlan plan = PlanOf(lengths, layout == BatchLayout::kRows);

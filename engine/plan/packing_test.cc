@@ -92,9 +92,11 @@ Packing PackByTree(const std::vector<std::uint32_t>& lengths, std::size_t carrie
                    std::uint32_t rows, std::uint32_t capacity) {
   std::vector<std::uint32_t> order(lengths.size());
   std::iota(order.begin(), order.end(), 0U);
-  const auto longer = [&](std::uint32_t a, std::uint32_t b) { return lengths[a] > lengths[b]; };
-  std::stable_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(carried), longer);
-  std::stable_sort(order.begin() + static_cast<std::ptrdiff_t>(carried), order.end(), longer);
+  const auto longer = [&](std::uint32_t a, std::uint32_t b) {
+    return lengths[a] != lengths[b] ? lengths[a] > lengths[b] : a < b;
+  };
+  std::sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(carried), longer);
+  std::sort(order.begin() + static_cast<std::ptrdiff_t>(carried), order.end(), longer);
   std::set<std::pair<std::uint32_t, std::uint32_t>> open;
   for (std::uint32_t row = 0; row < rows; ++row) open.emplace(capacity, row);
   Packing packing;
