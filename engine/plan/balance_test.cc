@@ -206,7 +206,7 @@ RC_GTEST_PROP(ExactBalance, EqualsTryingEveryAssignment, ()) {
 RC_GTEST_PROP(BalanceAtoms, WithinOnePercentOfExactOnTinyInputs, ()) {
   const Case c = RandomCase(24, 5, true);
   const Result<ExactAssignment> exact = ExactBalance(c.Input(), 100'000);
-  if (!exact.ok() || !best) RC_DISCARD("longest first found no room");
+  if (!exact.ok()) RC_DISCARD("longest first found no room");
   if (!exact->proven) RC_DISCARD("the search for the best takes too long");
   for (const BalanceMethod method : kMethods) {
     const Result<Assignment> found = BalanceAtoms(c.Input(), method);
